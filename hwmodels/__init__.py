@@ -1,0 +1,1 @@
+"""Hardware: GPUs, links and servers, as facts with sources and as a graph with routes."""
