@@ -134,8 +134,8 @@ class Schedule:
         Layers of the model.
     tokens : int
         Tokens per sample.
-    weights : tuple of (str, int)
-        Weight blocks that must be updated: name and parameters.
+    replicas : int
+        Copies of the model that train side by side.
     profile : LayerProfile or None
         Measured layer times that came with the model.
     notes : tuple of str
@@ -157,3 +157,19 @@ class Schedule:
     replicas: int = 1
     profile: LayerProfile | None = None
     notes: tuple[str, ...] = field(default=())
+
+    def check(self) -> None:
+        """Prove that every execution which respects the edges is safe and complete.
+
+        Ids unique, edges acyclic, every read finds its tensor resident and valid, nothing freed
+        twice or leaked, capacity respected, every sample of every layer computed once, every
+        weight updated once. Linear in the number of ops.
+
+        Raises
+        ------
+        InvalidSchedule
+            Naming the op and the broken rule.
+        """
+        from workloads.check import check
+
+        check(self)

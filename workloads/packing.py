@@ -1,0 +1,51 @@
+"""Cut a chain of layers into contiguous packs or stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workloads.tasks import Pack
+
+
+def balance(costs: Sequence[float], count: int) -> tuple[Pack, ...]:
+    """Cut a chain into ``count`` contiguous packs so that the largest cost is least.
+
+    Parameters
+    ----------
+    costs : sequence of float
+        Cost of each layer, not negative.
+    count : int
+        Number of packs, at most the number of layers.
+
+    Returns
+    -------
+    tuple of Pack
+        First and last layer of each pack.
+    """
+    low, high = max(costs), sum(costs)
+    for _ in range(60):
+        middle = (low + high) / 2
+        if len(_greedy(costs, middle, count)) <= count:
+            high = middle
+        else:
+            low = middle
+    return tuple(_greedy(costs, high, count))
+
+
+def _greedy(costs: Sequence[float], limit: float, count: int) -> list[Pack]:
+    """Fill packs up to ``limit``, leaving at least one layer for each of ``count`` packs."""
+    packs: list[Pack] = []
+    first, total = 0, 0.0
+    for index, cost in enumerate(costs):
+        must_close = len(costs) - index <= count - 1 - len(packs)
+        if index > first and (total + cost > limit or must_close):
+            packs.append((first, index - 1))
+            first, total = index, 0.0
+        total += cost
+    packs.append((first, len(costs) - 1))
+    return packs
+
+
+def equal(layers: int, size: int) -> tuple[Pack, ...]:
+    """Packs of ``size`` layers each; the last one may be smaller."""
+    return tuple((i, min(i + size, layers) - 1) for i in range(0, layers, size))

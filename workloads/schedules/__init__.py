@@ -1,0 +1,1 @@
+"""Schedules: one small file per family, all listed in ``catalog``."""
