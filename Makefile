@@ -48,10 +48,10 @@ clean:
 
 .venv/.installed: pyproject.toml | .venv/.created
 	@echo "Installing commodious into .venv (about a minute the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e .
 	@touch $@
 
 .venv/.installed-dev: pyproject.toml | .venv/.created
 	@echo "Installing commodious and its development tools into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
 	@touch .venv/.installed $@

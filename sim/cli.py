@@ -1,0 +1,178 @@
+"""The ``commodious`` command: what the library does, from a shell, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from hwmodels.errors import CommodiousError
+from sim import cli_inputs, cli_lists, cli_tables
+
+app = typer.Typer(
+    name="commodious",
+    help="Compare training schedules on multi-GPU commodity servers, before buying or waiting.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Minibatch = Annotated[
+    int, typer.Option("--minibatch", help="Samples per iteration on the whole server.")
+]
+Microbatch = Annotated[
+    int | None,
+    typer.Option("--microbatch", help="Samples per microbatch; by default the schedule chooses."),
+]
+ModelName = Annotated[
+    str, typer.Option("--model", help="Name, config.json, or layer profile (see: models).")
+]
+PrecisionName = Annotated[
+    str | None, typer.Option("--precision", help="Such as fp32 or mixed-bf16; by default per model.")
+]
+OptimizerName = Annotated[
+    str | None, typer.Option("--optimizer", help="sgd, momentum or adam; by default per model.")
+]
+Sequence = Annotated[
+    int | None, typer.Option("--sequence", help="Tokens per sample; by default the model's longest.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@app.command(
+    epilog="Example: commodious compare --model gpt2-xl --server pcie-4u-4x1080ti "
+    "--server dgx-1 --minibatch 64"
+)
+def compare(
+    model: ModelName,
+    server: Annotated[
+        list[str], typer.Option("--server", help="Name or box.toml; repeat to compare several.")
+    ],
+    minibatch: Minibatch,
+    microbatch: Microbatch = None,
+    schedule: Annotated[
+        list[str] | None, typer.Option("--schedule", help="Repeat to choose some; default all.")
+    ] = None,
+    precision: PrecisionName = None,
+    optimizer: OptimizerName = None,
+    sequence: Sequence = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", help="Draw the comparison to this .png, .pdf or .svg.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Replay schedules on servers: a table, and why the winner wins."""
+    import sim
+    import workloads
+
+    cli_inputs.check_output(plot, cli_inputs.PICTURES)
+    for name in schedule or ():
+        workloads.schedule_info(name)
+    boxes = [cli_inputs.read_server(text) for text in server]
+    net = cli_inputs.read_model(model, precision, sequence, optimizer)
+    with cli_tables.progress() as step:
+        found = sim.compare(
+            net, boxes, minibatch=minibatch, microbatch=microbatch, schedules=schedule, progress=step
+        )
+    if plot is not None:
+        found.plot(plot)
+    if as_json:
+        cli_tables.print_json(found.to_dict())
+    else:
+        cli_tables.print_comparison(found)
+
+
+@app.command(
+    epilog="Example: commodious run --schedule harmony-pp --model gpt2-xl "
+    "--server pcie-4u-4x1080ti --minibatch 64 --plot timeline.png --trace trace.json"
+)
+def run(
+    schedule: Annotated[str, typer.Option("--schedule", help="Name (see: schedules).")],
+    model: ModelName,
+    server: Annotated[str, typer.Option("--server", help="Name or box.toml (see: servers).")],
+    minibatch: Minibatch,
+    microbatch: Microbatch = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A knob of the schedule, as name=value; repeatable."),
+    ] = None,
+    precision: PrecisionName = None,
+    optimizer: OptimizerName = None,
+    sequence: Sequence = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", help="Draw the timeline to this .png, .pdf or .svg.")
+    ] = None,
+    memory_plot: Annotated[
+        str | None, typer.Option("--memory-plot", help="Draw memory over time to this picture.")
+    ] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option("--trace", help="Write a .json or .json.gz for Perfetto or chrome://tracing."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Replay one schedule on one server: time, memory, links, and what sets the step."""
+    import sim
+    import workloads
+
+    cli_inputs.check_output(plot, cli_inputs.PICTURES)
+    cli_inputs.check_output(memory_plot, cli_inputs.PICTURES)
+    cli_inputs.check_output(trace, (".json", ".json.gz"))
+    knobs = cli_inputs.read_knobs(settings or ())
+    workloads.schedule_info(schedule)
+    box = cli_inputs.read_server(server)
+    net = cli_inputs.read_model(model, precision, sequence, optimizer)
+    plan = workloads.schedule(
+        schedule, net, box, minibatch=minibatch, microbatch=microbatch, **knobs
+    )
+    found = sim.simulate(plan, box)
+    if plot is not None:
+        found.plot_timeline(plot)
+    if memory_plot is not None:
+        found.plot_memory(memory_plot)
+    if trace is not None:
+        found.to_trace(trace)
+    if as_json:
+        cli_tables.print_json(found.summary())
+    else:
+        cli_tables.print_run(found)
+
+
+app.command(epilog="Example: commodious servers dgx-1 --toml > box.toml")(cli_lists.servers)
+app.command(epilog="Example: commodious gpus rtx-4090")(cli_lists.gpus)
+app.command(epilog="Example: commodious models gpt2-xl")(cli_lists.models)
+app.command(epilog="Example: commodious schedules harmony-pp")(cli_lists.schedules)
+app.command(epilog="Example: nvidia-smi topo -m | commodious topo - --gpu rtx-4090 > box.toml")(
+    cli_lists.topo
+)
+
+# Every mistake in the use of an option is a kind of this; the class itself has no public name.
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def main() -> None:
+    """Run the command; a user's mistake becomes one sentence on stderr and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except CommodiousError as error:
+        _fail(str(error))
+    except _USAGE_ERROR as error:
+        _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+    except (KeyboardInterrupt, typer.Abort):
+        print("commodious: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (head, less) has what it wanted; keep the interpreter from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> None:
+    """Print one line and leave with exit code 2."""
+    print("commodious: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)

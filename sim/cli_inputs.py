@@ -1,0 +1,129 @@
+"""What a command line says, turned into servers, models, knobs and paths."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwmodels.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from hwmodels.server import Server
+    from workloads.model import Model
+
+PICTURES = (".png", ".pdf", ".svg")
+"""Suffixes of the picture files that can be written."""
+
+
+def is_file_name(text: str, suffix: str) -> bool:
+    """Tell a file from a name: by its suffix, a slash in it, or because it exists."""
+    return text.endswith(suffix) or "/" in text or os.sep in text or Path(text).exists()
+
+
+def read_text(path: str) -> str:
+    """Read a text file, or standard input for ``-``.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing, a directory, unreadable or not text.
+    """
+    try:
+        if path == "-":
+            import sys
+
+            return sys.stdin.read()
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path}: not a text file (UTF-8 is expected).") from None
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror}).") from None
+
+
+def read_server(text: str) -> Server:
+    """Take a server from the catalog by name, or read its TOML file."""
+    import hwmodels
+
+    return hwmodels.load(text) if is_file_name(text, ".toml") else hwmodels.server(text)
+
+
+def read_model(
+    text: str, precision: str | None, sequence: int | None, optimizer: str | None
+) -> Model:
+    """Take a model by name, from a ``config.json`` or from a layer profile.
+
+    A JSON file with the key ``model_type`` is a ``config.json``, any other one is a profile.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is not usable, or an option does not apply to a profile.
+    UnknownName
+        If there is no such model, precision or optimizer.
+    """
+    import workloads
+
+    options: dict[str, Any] = {"precision": precision, "sequence": sequence, "optimizer": optimizer}
+    given = {name: value for name, value in options.items() if value is not None}
+    if not is_file_name(text, ".json"):
+        return workloads.model(text, **given)
+    if _is_profile(read_text(text)):
+        if given:
+            fixed = next(iter(given))
+            raise InvalidInput(
+                f"{text}: a measured profile fixes its {fixed}, so leave out --{fixed}."
+            )
+        return workloads.from_profile(text)
+    return workloads.from_config(text, **given)
+
+
+def _is_profile(text: str) -> bool:
+    """Whether JSON text lacks the mark of a ``config.json``; broken text is not a profile."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and "model_type" not in found
+
+
+def read_knobs(settings: Sequence[str]) -> dict[str, str]:
+    """Split ``name=value`` settings; the schedule checks the names and values.
+
+    Raises
+    ------
+    InvalidInput
+        If a setting has no ``=`` or a knob is set twice.
+    """
+    found: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not (name and equals and value):
+            raise InvalidInput(f"--set {setting}: write it as name=value, such as update=cpu.")
+        if name in found:
+            raise InvalidInput(f"--set {setting}: {name} is already set to {found[name]}.")
+        found[name] = value
+    return found
+
+
+def check_output(path: str | None, suffixes: Sequence[str]) -> None:
+    """Refuse a path that could not be written, before any work is done for it.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix is not one of ``suffixes``, or the path cannot be written.
+    """
+    if path is None:
+        return
+    target = Path(path)
+    if not path.endswith(tuple(suffixes)):
+        raise InvalidInput(f"{path}: the name must end in {' or '.join(suffixes)}.")
+    if target.is_dir():
+        raise InvalidInput(f"{path}: is a directory; name a file.")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"{path}: the directory {target.parent} does not exist; create it first.")
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        raise InvalidInput(f"{path}: cannot be written (permission denied).")
