@@ -454,9 +454,13 @@ class _Planner:
         for tensor in self.look.wanted(device):
             if tensor in here or not self.valid[tensor] or not self._reachable(tensor):
                 continue
+            source = self._source(tensor)
+            following = self.look.following(tensor)
+            if source not in self.hosts and following is not None and following[1] != device:
+                continue  # another GPU needs it first and would have to fetch it back
             if self.rooms[device].free < self.size[tensor] + self.look.slack(device, here):
                 return
-            self._copy(tensor, self._source(tensor), device, on_demand=False)
+            self._copy(tensor, source, device, on_demand=False)
 
     def _flush(self) -> tuple[Place, ...]:
         """Bring weights and states home."""

@@ -171,7 +171,8 @@ def schedule(
     """
     info = schedule_info(name)
     share = _share(info, server, minibatch)
-    chosen = {key: _knob(info, key, value) for key, value in knobs.items()}
+    chosen = {key: knob.default for key, knob in info.knobs.items()}
+    chosen |= {key: _knob(info, key, value) for key, value in knobs.items()}
     if microbatch is not None:
         _divides(microbatch, share, info)
         return info.build(Job(name, model, server, minibatch, microbatch), **chosen)
