@@ -35,13 +35,13 @@ def check(schedule: Schedule) -> None:
     InvalidSchedule
         Naming the first op that breaks a rule, and which.
     """
-    order = _Order(schedule)
+    order = Order(schedule)
     _Memory(schedule, order).walk()
     _check_room(schedule, order)
     _check_coverage(schedule)
 
 
-class _Order:
+class Order:
     """Which op is certain to have ended before which other starts."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -82,7 +82,7 @@ class _Order:
 class _Memory:
     """Walks the ops and follows what lies where."""
 
-    def __init__(self, schedule: Schedule, order: _Order) -> None:
+    def __init__(self, schedule: Schedule, order: Order) -> None:
         self.schedule = schedule
         self.order = order
         self.held: dict[Place, _Held] = {place: _Held(-1) for place in schedule.initial}
@@ -177,7 +177,7 @@ def writes(op: Op) -> Iterator[Place]:
         yield tensor, (op.group[i] if op.kind == "collective" else op.device)
 
 
-def _check_room(schedule: Schedule, order: _Order) -> None:
+def _check_room(schedule: Schedule, order: Order) -> None:
     """Every allocation has room that nobody else was given, whatever the timing."""
     size = [tensor.nbytes for tensor in schedule.tensors]
     given: dict[tuple[int, str], int] = {}

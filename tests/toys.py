@@ -1,0 +1,82 @@
+"""Small models and servers with round numbers, for tests that count by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.model import Layer, Model, Optimizer, Precision, Weight
+from workloads.schedule import Schedule
+from workloads.schedules.catalog import schedule
+
+BIG = 10**18
+
+
+@dataclass(frozen=True)
+class Box:
+    """The part of a Server that workloads may know: devices, memory, nearest host."""
+
+    count: int
+    capacity: int
+    numa: int = 1
+    host_capacity: int = BIG
+    name: str = "box"
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        return tuple(f"gpu{i}" for i in range(self.count))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(f"host{i}" for i in range(self.numa))
+
+    def memory(self, place: str) -> int:
+        return self.capacity if place in self.gpus else self.host_capacity
+
+    def host_of(self, gpu: str) -> str:
+        return self.hosts[self.gpus.index(gpu) * self.numa // self.count]
+
+
+def chain(
+    layers: int,
+    weight: int = 1,
+    gradient: int = 0,
+    state: int = 0,
+    boundary: int = 0,
+    stash: int = 0,
+    tied: bool = False,
+) -> Model:
+    """Build a chain of equal layers; the sizes are bytes (of weights: also parameters).
+
+    ``gradient`` and ``state`` are bytes per parameter; ``tied`` lets the last layer read the
+    first layer's weights too.
+    """
+    precision = Precision("toy", "fp32", 1, gradient, 0, state, 1)
+    optimizer = Optimizer("adam", 2 if state else 0, 10)
+    found: list[Layer] = []
+    for i in range(layers):
+        weights = (Weight(f"w{i}", weight),)
+        if tied and i == layers - 1:
+            weights += (Weight("w0", weight),)
+        found.append(
+            Layer(f"l{i}", "block", weights, boundary, stash, 0, 1.0, 2.0)
+        )  # fmt: skip
+    return Model("toy", tuple(found), boundary, 1, precision, optimizer)
+
+
+def build(name: str, model: Model, box: Box, minibatch: int, **knobs: Any) -> Schedule:
+    """Build a checked schedule with microbatches of one sample."""
+    knobs.setdefault("microbatch", 1)
+    found = schedule(name, model, box, minibatch=minibatch, **knobs)  # pyright: ignore
+    found.check()
+    return found
+
+
+def volume(plan: Schedule) -> Counter[tuple[str, str]]:
+    """Bytes moved by tensor kind and direction."""
+    found: Counter[tuple[str, str]] = Counter()
+    for op in plan.ops:
+        if op.kind == "copy":
+            found[(plan.tensors[op.reads[0]].kind, op.phase)] += op.nbytes
+    return found
