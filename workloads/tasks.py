@@ -160,6 +160,11 @@ class Training:
         self._work: dict[tuple[Phase, int, int, int], Work] = {}
         self._units_of: dict[Pack, tuple[int, ...]] = {}
         self._pieces_of: dict[Span, tuple[Span, ...]] = {}
+        self._inputs: dict[tuple[int, Span], tuple[int, ...]] = {}
+        self._weights: dict[tuple[Pack, str], tuple[int, ...]] = {}
+        self._gradients: dict[tuple[Pack, str], tuple[int, ...]] = {}
+        self._stashed: dict[Pack, int] = {}
+        self._scratch: dict[tuple[Pack, bool], int] = {}
 
     # tensors ---------------------------------------------------------------------------------
 
@@ -199,17 +204,36 @@ class Training:
 
     def inputs(self, layer: int, span: Span) -> tuple[int, ...]:
         """Pieces of the input of ``layer`` for the samples of ``span``."""
-        each = self.model.layer_input_bytes(layer)
-        label = self.model.layers[layer].name
-        found: list[int] = []
-        for piece in self._pieces(span):
-            before = len(self.tensors)
-            nbytes = each * (piece[1] - piece[0])
-            name = f"X[{label}]{piece[0]}:{piece[1]}"
-            found.append(self._tensor("activation", layer, piece, name, nbytes))
-            if layer == 0 and found[-1] == before:
-                self.on_host.append(before)
-        return tuple(found)
+        found = self._inputs.get((layer, span))
+        if found is None:
+            found = tuple(self._input(layer, piece) for piece in self._pieces(span))
+            self._inputs[(layer, span)] = found
+        return found
+
+    def _input(self, layer: int, piece: Span) -> int:
+        before = len(self.tensors)
+        nbytes = self.model.layer_input_bytes(layer) * (piece[1] - piece[0])
+        name = f"X[{self.model.layers[layer].name}]{piece[0]}:{piece[1]}"
+        found = self._tensor("activation", layer, piece, name, nbytes)
+        if layer == 0 and found == before:
+            self.on_host.append(found)
+        return found
+
+    def weights(self, pack: Pack, copy: str) -> tuple[int, ...]:
+        """Weights that a pack reads."""
+        found = self._weights.get((pack, copy))
+        if found is None:
+            found = tuple(self.weight(unit, copy) for unit in self.units_of(pack))
+            self._weights[(pack, copy)] = found
+        return found
+
+    def gradients(self, pack: Pack, copy: str) -> tuple[int, ...]:
+        """Gradients that the backward of a pack adds to."""
+        found = self._gradients.get((pack, copy))
+        if found is None:
+            found = tuple(self.gradient(unit, copy) for unit in self.units_of(pack))
+            self._gradients[(pack, copy)] = found
+        return found
 
     def _pieces(self, span: Span) -> tuple[Span, ...]:
         found = self._pieces_of.get(span)
@@ -224,15 +248,17 @@ class Training:
         return found
 
     def _stash(self, pack: Pack, span: Span) -> tuple[int, ...]:
-        inner = range(pack[0] + 1, pack[1] + 1)
-        layers = self.model.layers
-        each = sum(layers[i].stash_bytes for i in range(pack[0], pack[1] + 1))
-        each += sum(layers[i - 1].output_bytes for i in inner if i not in self._kept)
-        nbytes = each * (span[1] - span[0])
-        if nbytes == 0:
+        each = self._stashed.get(pack)
+        if each is None:
+            layers = self.model.layers
+            each = sum(layers[i].stash_bytes for i in range(pack[0], pack[1] + 1))
+            inner = (i for i in range(pack[0] + 1, pack[1] + 1) if i not in self._kept)
+            each += sum(layers[i - 1].output_bytes for i in inner)
+            self._stashed[pack] = each
+        if each == 0:
             return ()
-        name = f"stash[{layers[pack[0]].name}]{span[0]}:{span[1]}"
-        return (self._tensor("stash", pack[0], span, name, nbytes),)
+        name = f"stash[{self.model.layers[pack[0]].name}]{span[0]}:{span[1]}"
+        return (self._tensor("stash", pack[0], span, name, each * (span[1] - span[0])),)
 
     def _output_gradient(self, layer: int, span: Span) -> tuple[int, ...]:
         if layer in (0, len(self.model.layers)):
@@ -292,17 +318,21 @@ class Training:
         return weight.params * (2 * precision.weight + precision.gradient + 2 * kept)
 
     def _workspace(self, pack: Pack, samples: int, *, saved: bool) -> int:
-        layers = self.model.layers
-        most = 0
-        for index in range(pack[0], pack[1] + 1):
-            layer = layers[index]
-            need = layer.workspace_bytes
-            if not saved:
-                need += layer.stash_bytes
-                need += layer.output_bytes if index < pack[1] else 0
-                need += layers[index - 1].output_bytes if index > pack[0] else 0
-            most = max(most, need)
+        most = self._scratch.get((pack, saved))
+        if most is None:
+            most = max(self._layer_scratch(i, pack, saved) for i in range(pack[0], pack[1] + 1))
+            self._scratch[(pack, saved)] = most
         return most * samples
+
+    def _layer_scratch(self, index: int, pack: Pack, saved: bool) -> int:
+        """Scratch bytes a sample; without ``saved`` the stash is scratch too."""
+        layers = self.model.layers
+        need = layers[index].workspace_bytes
+        if not saved:
+            need += layers[index].stash_bytes
+            need += layers[index].output_bytes if index < pack[1] else 0
+            need += layers[index - 1].output_bytes if index > pack[0] else 0
+        return need
 
     # tasks -----------------------------------------------------------------------------------
 
@@ -335,7 +365,7 @@ class Training:
         if save:
             writes += self._stash(pack, span)
         samples = span[1] - span[0]
-        weights = tuple(self.weight(unit, copy) for unit in self.units_of(pack))
+        weights = self.weights(pack, copy)
         return Task(
             "compute", device, "forward", pack, span,
             weights + self.inputs(first, span), tuple(writes), visit,
@@ -351,7 +381,7 @@ class Training:
         The fused last pack runs its only forward this way (``phase="forward"``).
         """
         samples = span[1] - span[0]
-        weights = tuple(self.weight(unit, copy) for unit in self.units_of(pack))
+        weights = self.weights(pack, copy)
         return Task(
             "compute", device, phase, pack, span,
             weights + self.inputs(pack[0], span), self._stash(pack, span), visit,
@@ -369,10 +399,9 @@ class Training:
         """
         named = copy if grads is None else grads
         samples = span[1] - span[0]
-        held = self.units_of(pack)
-        reads = tuple(self.weight(unit, copy) for unit in held) + self.inputs(pack[0], span)
+        reads = self.weights(pack, copy) + self.inputs(pack[0], span)
         reads += self._stash(pack, span) + self._output_gradient(pack[1] + 1, span)
-        made = tuple(self.gradient(unit, named) for unit in held)
+        made = self.gradients(pack, named)
         reads += tuple(tensor for tensor in made if tensor in self._started)
         self._started.update(made)
         return Task(

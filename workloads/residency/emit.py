@@ -45,14 +45,15 @@ class Emitter:
         """Append one op and return its id.
 
         Of several waits on one stream only the last is kept, and none on the op's own stream,
-        because streams are in order.
+        because streams are in order; -1 stands for the time before the first op.
         """
         stream_of = self._stream_of
         latest: dict[str | int, int] = {}
         for op in waits:
-            queue = stream_of[op] or op
-            if queue != stream and latest.get(queue, -1) < op:
-                latest[queue] = op
+            if op >= 0:
+                queue = stream_of[op] or op
+                if queue != stream and latest.get(queue, -1) < op:
+                    latest[queue] = op
         after = tuple(sorted(latest.values())) if len(latest) > 1 else tuple(latest.values())
         found = len(self._fields)
         self._fields.append(

@@ -13,6 +13,9 @@ HOST = "host"
 _ACTIVATIONS = 2
 """Tasks of the running visit whose inputs are fetched ahead (double buffering)."""
 
+Use = tuple[int, int]
+"""Index of a task, and the ordinal of its visit on its device."""
+
 
 class Lookahead:
     """Future uses of every tensor on every device, consumed as the planner walks.
@@ -24,41 +27,60 @@ class Lookahead:
         Bytes of each tensor.
     gpus : collection of str
         Devices that have visits.
+
+    Attributes
+    ----------
+    uses : list of dict
+        For each tensor the coming uses of each device, in order.
+    places : list of tuple
+        For each task every tensor that it uses, once, with the device where.
     """
 
     def __init__(self, tasks: Sequence[Task], size: Sequence[int], gpus: Collection[str]) -> None:
         self._tasks = tasks
         self._size = size
-        # per tensor: device -> (task, visit ordinal on that device), in order
-        self.uses: list[dict[str, deque[tuple[int, int]]]] = [{} for _ in size]
+        self.uses: list[dict[str, deque[Use]]] = [{} for _ in size]
+        self.places: list[tuple[tuple[int, str], ...]] = []
         self._lane: dict[str, list[int]] = {gpu: [] for gpu in gpus}
         self._starts: dict[str, list[int]] = {gpu: [] for gpu in gpus}
-        self._ordinal: dict[str, int] = dict.fromkeys(gpus, -1)
+        self._ordinal_of = [0] * len(tasks)
         self._largest: dict[tuple[str, int], dict[str, tuple[int, int]]] = {}
-        self._scan(tasks)
+        self._scan(tasks, dict.fromkeys(gpus, -1))
         self._now = dict.fromkeys(gpus, -1)
         self._next = dict.fromkeys(gpus, 0)
 
-    def _scan(self, tasks: Sequence[Task]) -> None:
+    def _scan(self, tasks: Sequence[Task], ordinals: dict[str, int]) -> None:
         visit_now: dict[str, int] = {}
-        self._ordinal_of = [0] * len(tasks)
+        weighed: set[tuple[str, int, int]] = set()
         for index, task in enumerate(tasks):
             device = task.device
             if task.kind == "compute":
                 if visit_now.get(device) != task.visit:
                     visit_now[device] = task.visit
-                    self._ordinal[device] += 1
+                    ordinals[device] += 1
                     self._starts[device].append(len(self._lane[device]))
                 self._lane[device].append(index)
-                ordinal = self._ordinal_of[index] = self._ordinal[device]
-                self._note_need(device, ordinal, index, task)
-            for tensor, place in places(task):
-                ordinal = self._ordinal.get(place, 0)
-                self.uses[tensor].setdefault(place, deque()).append((index, ordinal))
+                ordinal = self._ordinal_of[index] = ordinals[device]
+                like = (device, ordinal, id(task.work))
+                if like not in weighed or task.phase == "backward":
+                    weighed.add(like)
+                    self._note_need(device, ordinal, index, task)
+            places = _places(task)
+            self.places.append(places)
+            for tensor, place in places:
+                queues = self.uses[tensor]
+                queue = queues.get(place)
+                if queue is None:
+                    queue = queues[place] = deque()
+                queue.append((index, ordinals.get(place, 0)))
 
     def _note_need(self, device: str, ordinal: int, index: int, task: Task) -> None:
         size = self._size
-        need = task.workspace + sum(size[t] for t in {*task.reads, *task.writes})
+        need = task.workspace
+        for tensor in task.reads:
+            need += size[tensor]
+        for tensor in task.writes:
+            need += size[tensor]
         known = self._largest.setdefault((device, ordinal), {})
         if need > known.get(task.phase, (-1, 0))[0]:
             known[task.phase] = (need, index)
@@ -68,10 +90,6 @@ class Lookahead:
         if task.kind == "compute":
             self._now[task.device] = self._ordinal_of[index]
             self._next[task.device] += 1
-
-    def consume(self, tensor: int, device: str) -> None:
-        """End the current use of ``tensor`` on ``device``."""
-        self.uses[tensor][device].popleft()
 
     def following(self, tensor: int) -> tuple[int, str] | None:
         """Next task that uses the tensor, and where; None if nobody will."""
@@ -98,7 +116,7 @@ class Lookahead:
         for _, index in self._largest.get((device, max(self._now[device], 0)), {}).values():
             task = self._tasks[index]
             missing = task.workspace
-            for tensor in {*task.reads, *task.writes}:
+            for tensor, _ in self.places[index]:
                 if tensor not in here:
                     missing += size[tensor]
             most = max(most, missing)
@@ -115,11 +133,11 @@ class Lookahead:
                 yield from self._tasks[index].reads
 
 
-def places(task: Task) -> Iterator[tuple[int, str]]:
+def _places(task: Task) -> tuple[tuple[int, str], ...]:
     """Each tensor of a task once, with the device on which the task uses it."""
     if task.kind == "collective":
-        yield from zip(task.reads, task.group, strict=True)
-        return
+        return tuple(zip(task.reads, task.group, strict=True))
     device = HOST if task.kind == "host" else task.device
-    for tensor in dict.fromkeys((*task.reads, *task.writes)):
-        yield tensor, device
+    found = [(tensor, device) for tensor in task.reads]
+    found += [(tensor, device) for tensor in task.writes if tensor not in task.reads]
+    return tuple(found)

@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwmodels.server import Server
-
 from hwmodels.errors import DoesNotFit
+from hwmodels.server import Server
 from workloads.residency.emit import Emitter
-from workloads.residency.lookahead import Lookahead, places
+from workloads.residency.lookahead import Lookahead
 from workloads.residency.policy import Policy
 from workloads.residency.rooms import Rooms
 from workloads.schedule import Grant, Op, Place, Tensor
@@ -190,7 +189,7 @@ class _Planner:
                 self._host_task(task)
             else:
                 self._compute(task)
-            self._settle(task)
+            self._settle(index)
             if ahead and task.kind == "compute":
                 self._prefetch(task.device)
         final = self._flush()
@@ -201,30 +200,38 @@ class _Planner:
 
     def _compute(self, task: Task) -> None:
         device = task.device
-        pinned = {*task.reads, *task.writes}
-        waits: list[int] = []
-        for tensor in task.reads:
-            self._fetch(tensor, device, pinned, task)
-            waits.append(self.valid[tensor][device])
         here = self.resident[device]
-        made = [tensor for tensor in task.writes if tensor not in here]
-        need = task.workspace + sum(self.size[tensor] for tensor in made)
-        self._make_room(device, need, pinned, task)
+        waits: list[int] = []
+        pinned: set[int] = set()
+        for tensor in task.reads:
+            made = self.valid[tensor].get(device)
+            if made is None:
+                pinned = pinned or {*task.reads, *task.writes}
+                self._fetch(tensor, device, pinned, task)
+                made = self.valid[tensor][device]
+            waits.append(made)
+        need = task.workspace
+        allocs: list[Place] = []
         for tensor in task.writes:
-            if tensor in here:
-                waits.extend(here[tensor].values())
+            if tensor not in here:
+                need += self.size[tensor]
+                allocs.append((tensor, device))
+        if self.rooms[device].free < need:
+            self._make_room(device, need, pinned or {*task.reads, *task.writes}, task)
+        if len(allocs) < len(task.writes):
+            for tensor in task.writes:
+                if tensor in here:
+                    waits.extend(here[tensor].values())
         op = self.out.next_id
         self.rooms[device].take(op, need, self.out.grants, waits)
-        allocs = tuple((tensor, device) for tensor in made)
         frees: tuple[Place, ...] = ()
         if task.workspace:
-            scratch = (self._scratch(task.workspace), device)
-            allocs += (scratch,)
-            frees = (scratch,)
+            frees = ((self._scratch(task.workspace), device),)
+            allocs += frees
         stream = device + ".compute"
         self.out.emit(
-            "compute", stream, device, task.phase, [w for w in waits if w >= 0], task.layers,
-            task.span, task.work, 0, "", (), task.reads, task.writes, allocs, frees,
+            "compute", stream, device, task.phase, waits, task.layers, task.span, task.work, 0,
+            "", (), task.reads, task.writes, tuple(allocs), frees,
         )  # fmt: skip
         if task.workspace:
             self.rooms[device].give(op, task.workspace)
@@ -242,7 +249,7 @@ class _Planner:
         for tensor in task.writes:
             waits.extend(self.resident[host][tensor].values())
         op = self.out.emit(
-            "host", stream, host, task.phase, [w for w in waits if w >= 0], task.layers,
+            "host", stream, host, task.phase, waits, task.layers,
             task.span, task.work, task.nbytes, "", (), task.reads, task.writes,
         )  # fmt: skip
         self._touch(task.reads, host, stream, op)
@@ -256,7 +263,7 @@ class _Planner:
             waits.extend(self.resident[device][tensor].values())
             waits.append(self.valid[tensor][device])
         op = self.out.emit(
-            "collective", stream, task.device, task.phase, [w for w in waits if w >= 0],
+            "collective", stream, task.device, task.phase, waits,
             task.layers, task.span, None, task.nbytes, "", task.group, task.reads, task.writes,
         )  # fmt: skip
         for tensor, device in zip(task.reads, task.group, strict=True):
@@ -277,11 +284,17 @@ class _Planner:
             touched[stream] = op
             here[tensor] = touched
             valid = self.valid[tensor]
-            for other in [place for place in valid if place != device]:
-                del valid[other]
-                if other not in self.hosts:
-                    self._free(tensor, other)
+            if valid and (len(valid) > 1 or device not in valid):
+                self._invalidate(tensor, device)
             valid[device] = op
+
+    def _invalidate(self, tensor: int, writer: str) -> None:
+        """Every other copy is stale: GPUs free theirs, a host keeps its buffer for the way back."""
+        valid = self.valid[tensor]
+        for other in [place for place in valid if place != writer]:
+            del valid[other]
+            if other not in self.hosts:
+                self._free(tensor, other)
 
     def _free(self, tensor: int, device: str) -> None:
         touched = self.resident[device].pop(tensor)
@@ -324,7 +337,7 @@ class _Planner:
         op = self.out.next_id
         self.rooms[device].take(op, self.size[tensor], self.out.grants, waits)
         self.out.emit(
-            "copy", stream, source, phase, [w for w in waits if w >= 0], nbytes=self.size[tensor],
+            "copy", stream, source, phase, waits, nbytes=self.size[tensor],
             peer=device, reads=(tensor,), allocs=((tensor, device),),
         )  # fmt: skip
         self._touch((tensor,), source, stream, op)
@@ -353,7 +366,7 @@ class _Planner:
             self.rooms[host].take(op, self.size[tensor], self.out.grants, waits)
             allocs = ((tensor, host),)
         self.out.emit(
-            "copy", stream, device, "swap_out", [w for w in waits if w >= 0],
+            "copy", stream, device, "swap_out", waits,
             nbytes=self.size[tensor], peer=host, reads=(tensor,), allocs=allocs,
             frees=((tensor, device),),
         )  # fmt: skip
@@ -408,17 +421,18 @@ class _Planner:
 
     # after a task ----------------------------------------------------------------------------
 
-    def _settle(self, task: Task) -> None:
+    def _settle(self, index: int) -> None:
         """Free what is dead, hand on what another GPU needs, let go what is far."""
-        for tensor, device in places(task):
-            self.look.consume(tensor, device)
-            following = self.look.following(tensor)
+        look = self.look
+        for tensor, device in look.places[index]:
+            look.uses[tensor][device].popleft()
+            following = look.following(tensor)
             if following is None and not self.persistent[tensor]:
                 self._bury(tensor)
             elif device not in self.valid[tensor]:
                 continue
             elif self.own_host[tensor]:
-                if self.eager and not self.look.near(tensor, device, 1):
+                if self.eager and not look.near(tensor, device, 1):
                     self._evict(tensor, device)
             elif following is not None:
                 self._pass_on(tensor, device, *following)

@@ -6,9 +6,8 @@ import difflib
 from collections.abc import Mapping
 from functools import partial
 
-from hwmodels.server import Server
-
 from hwmodels.errors import DoesNotFit, InvalidInput, UnknownName
+from hwmodels.server import Server
 from workloads.model import Model
 from workloads.residency import pager
 from workloads.residency.resident import RESIDENT
