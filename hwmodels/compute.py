@@ -6,6 +6,7 @@ import difflib
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from hwmodels.errors import InvalidInput
@@ -94,7 +95,7 @@ class LayerProfile:
                     f"{where} has {len(sizes)} microbatch sizes and {len(times)} times; "
                     "it needs one time for each of at least one size."
                 )
-            if sizes[0] < 1 or any(a >= b for a, b in zip(sizes, sizes[1:], strict=False)):
+            if sizes[0] < 1 or any(a >= b for a, b in pairwise(sizes)):
                 raise InvalidInput(f"{where}: microbatch sizes must be positive and increase.")
             if not all(0.0 <= t < float("inf") for t in times):
                 raise InvalidInput(f"{where}: times must be finite and not negative.")
@@ -223,7 +224,7 @@ def seconds(gpu: GPU, work: Work, profile: LayerProfile | None = None) -> float:
 
 
 def notes(gpu: GPU, works: Iterable[Work], profile: LayerProfile | None = None) -> tuple[str, ...]:
-    """What the reader must know of the times of ``works``: each said once, in a fixed order."""
+    """Say what the reader must know of the times of ``works``: each once, in a fixed order."""
     if profile is None:
         return ()
     if profile.gpu != gpu.name:

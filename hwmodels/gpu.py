@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 from hwmodels.errors import InvalidInput
 
 Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+Reach = Literal["none", "root", "socket", "server"]
+"""How far peer copies over PCIe go, from nowhere to anywhere."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,13 @@ class GPU:
         The GPU's own PCIe connector.
     nvlink_generation, nvlink_links : int
         NVLink of the GPU (0 and 0: none).
+    nvlink_bandwidth : float
+        Effective B/s per direction of one of its NVLinks; 0 without NVLink.
     copy_engines : int
         Copies that can run at the same time; streams beyond that share an engine.
-    peer_pcie : bool
-        Whether the stock driver lets two of these copy to each other over PCIe.
+    peer_reach : str
+        How far two of these copy directly to each other over PCIe with the stock driver:
+        ``none``, within one ``root`` complex, within one ``socket``, or in the whole ``server``.
     launch_overhead : float
         Seconds of each kernel that no work hides.
     compute_efficiency, memory_efficiency : float
@@ -54,17 +58,23 @@ class GPU:
     pcie_generation: int
     pcie_lanes: int
     copy_engines: int
-    peer_pcie: bool
+    peer_reach: Reach
     launch_overhead: float
     compute_efficiency: float
     memory_efficiency: float
     nvlink_generation: int = 0
     nvlink_links: int = 0
+    nvlink_bandwidth: float = 0.0
     unverified: tuple[str, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __hash__(self) -> int:
         return hash((self.name, self.memory, self.bandwidth))
+
+    @property
+    def peer_pcie(self) -> bool:
+        """Whether two of these can copy directly to each other over PCIe at all."""
+        return self.peer_reach != "none"
 
     @property
     def usable(self) -> int:
