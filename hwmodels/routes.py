@@ -227,7 +227,7 @@ class Router:
         )
 
     def _drive(self, place: str, what: Literal["read", "write"]) -> Leg:
-        """What a drive takes besides its link; nothing for other places."""
+        """Resources that a drive takes besides its link; none for other places."""
         is_drive = self.parts.kinds[place] == "nvme"
         return Leg((f"{place}.{what}",), 0.0) if is_drive else Leg((), 0.0)
 
@@ -321,6 +321,6 @@ class Router:
         return _route("staged", _join(legs), min(self._d2h(src), self._h2d(dst)))
 
     def cpu(self, host: str) -> Route:
-        """What the optimizer step of one process on the cores of ``host`` takes."""
+        """Route of the optimizer step of one process on the cores of ``host``."""
         cap = self._hosts[host].update_process * ADAM_BYTES
         return _route("cpu", Leg((f"{host}.cores", f"{host}.dram"), 0.0), cap)

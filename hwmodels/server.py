@@ -184,7 +184,7 @@ class Server:
         return self._router.peer(src, dst)
 
     def cpu_route(self, host: str) -> Route:
-        """What the optimizer step of one process takes, in B/s of host memory touched.
+        """Route of the optimizer step of one process, in B/s of host memory touched.
 
         All cores of the NUMA node together are the resource ``HOST.cores``; ``cap`` is what one
         process reaches.

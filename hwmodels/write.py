@@ -35,7 +35,7 @@ def _list(values: Iterable[str]) -> str:
 
 
 def _limit(key: str, value: float) -> list[Row]:
-    """A bandwidth that is left out where nothing limits."""
+    """Write a bandwidth, or nothing where nothing limits."""
     return [(key, _text(format_bandwidth(value)))] if math.isfinite(value) else []
 
 
