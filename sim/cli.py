@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hwmodels.errors import CommodiousError
+from hwmodels.errors import CommodiousError, InvalidInput
 from sim import cli_inputs, cli_lists, cli_tables
 
 app = typer.Typer(
@@ -31,13 +31,15 @@ ModelName = Annotated[
     str, typer.Option("--model", help="Name, config.json, or layer profile (see: models).")
 ]
 PrecisionName = Annotated[
-    str | None, typer.Option("--precision", help="Such as fp32 or mixed-bf16; by default per model.")
+    str | None,
+    typer.Option("--precision", help="Such as fp32 or mixed-bf16; default: the model's."),
 ]
 OptimizerName = Annotated[
-    str | None, typer.Option("--optimizer", help="sgd, momentum or adam; by default per model.")
+    str | None, typer.Option("--optimizer", help="sgd, momentum or adam; default: the model's.")
 ]
 Sequence = Annotated[
-    int | None, typer.Option("--sequence", help="Tokens per sample; by default the model's longest.")
+    int | None,
+    typer.Option("--sequence", help="Tokens per sample; default: the model's longest."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -75,14 +77,24 @@ def compare(
     net = cli_inputs.read_model(model, precision, sequence, optimizer)
     with cli_tables.progress() as step:
         found = sim.compare(
-            net, boxes, minibatch=minibatch, microbatch=microbatch, schedules=schedule, progress=step
+            net,
+            boxes,
+            minibatch=minibatch,
+            microbatch=microbatch,
+            schedules=schedule,
+            progress=step,
         )
+    fits = [result.fits or result.note.startswith("does not fit") for result in found.results]
+    if found.complete and not any(fits):
+        raise InvalidInput(found.results[0].note)
     if plot is not None:
         found.plot(plot)
     if as_json:
         cli_tables.print_json(found.to_dict())
     else:
         cli_tables.print_comparison(found)
+    if not found.complete:
+        raise KeyboardInterrupt
 
 
 @app.command(

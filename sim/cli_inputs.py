@@ -124,6 +124,6 @@ def check_output(path: str | None, suffixes: Sequence[str]) -> None:
     if target.is_dir():
         raise InvalidInput(f"{path}: is a directory; name a file.")
     if not target.parent.is_dir():
-        raise InvalidInput(f"{path}: the directory {target.parent} does not exist; create it first.")
+        raise InvalidInput(f"{path}: there is no directory {target.parent}; create it first.")
     if not os.access(target if target.exists() else target.parent, os.W_OK):
         raise InvalidInput(f"{path}: cannot be written (permission denied).")

@@ -2,13 +2,122 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from sim import cli_inputs, cli_tables
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def servers(
+    name: Annotated[str | None, typer.Argument(help="Show one: a name or a box.toml.")] = None,
+    toml: Annotated[bool, typer.Option("--toml", help="Print one as a file to edit.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the servers; with a name, its topology, link speeds and sources."""
+    import hwmodels
+    from hwmodels.errors import InvalidInput
+
+    if name is None:
+        if toml:
+            raise InvalidInput("servers --toml needs a name, such as servers dgx-1 --toml.")
+        facts = [hwmodels.server(each).describe() for each in hwmodels.servers()]
+        if as_json:
+            cli_tables.print_json([_brief(fact) for fact in facts])
+            return
+        rows = ((x["name"], _counts(x["gpus"]), x["peer copies"], x["description"]) for x in facts)
+        cli_tables.print_table(("server", "GPUs", "GPU to GPU", "description"), rows)
+        return
+    box = cli_inputs.read_server(name)
+    fact = box.describe()
+    if toml:
+        print(box.to_toml(), end="")
+    elif as_json:
+        cli_tables.print_json(fact)
+    else:
+        cli_tables.print_text(f"{fact['name']}: {fact['description']}")
+        cli_tables.print_text(
+            f"{_counts(fact['gpus'])}, {fact['gpu memory']} in all; host memory "
+            f"{fact['host memory']}; GPU to GPU: {fact['peer copies']}"
+        )
+        # The drawing keeps its lines, however narrow the terminal.
+        print(f"\n{fact['tree']}\n\nBandwidths are effective and per direction.")
+        _sources(fact["sources"], fact["unverified"])
+
+
+def _brief(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a server that a list shows."""
+    return {key: fact[key] for key in ("name", "description", "gpus", "peer copies")}
+
+
+def _counts(gpus: Mapping[str, int]) -> str:
+    return " + ".join(f"{count}x {model}" for model, count in gpus.items())
+
+
+def _sources(sources: Mapping[str, str], unverified: Sequence[str]) -> None:
+    """Where the figures come from, and which are not checked."""
+    for field, source in sources.items():
+        cli_tables.print_text(f"source of {field}: {source}")
+    if unverified:
+        cli_tables.print_text(f"unverified (from memory): {', '.join(unverified)}")
+
+
+def gpus(
+    name: Annotated[str | None, typer.Argument(help="Show one with its sources.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the GPUs; with a name, all that is known of it."""
+    import hwmodels
+
+    if name is None:
+        found = [_gpu(each) for each in hwmodels.gpus()]
+        if as_json:
+            cli_tables.print_json(found)
+            return
+        rows = [
+            (x["name"], x["memory"], x["bandwidth"], x["flops"].get("fp32", ""), x["best"])
+            for x in found
+        ]
+        cli_tables.print_table(("GPU", ">memory", ">bandwidth", ">fp32", ">fastest"), rows)
+        return
+    fact = _gpu(name)
+    if as_json:
+        cli_tables.print_json(fact)
+        return
+    rows = [(key, value) for key, value in fact.items() if isinstance(value, str)]
+    rows += [(f"peak {dtype}", rate) for dtype, rate in fact["flops"].items()]
+    cli_tables.print_table(("fact", "value"), rows)
+    _sources(fact["sources"], fact["unverified"])
+
+
+def _gpu(name: str) -> dict[str, Any]:
+    """Facts of a GPU as text with units."""
+    import hwmodels
+    from hwmodels.units import format_bandwidth, format_bytes, format_flops, format_time
+
+    gpu = hwmodels.gpu(name)
+    dtype = max(gpu.flops, key=lambda each: gpu.flops[each])
+    nvlink = f"gen{gpu.nvlink_generation} x{gpu.nvlink_links}" if gpu.nvlink_links else "none"
+    return {
+        "name": gpu.name,
+        "memory": format_bytes(gpu.memory),
+        "usable": format_bytes(gpu.usable),
+        "bandwidth": format_bandwidth(gpu.bandwidth),
+        "best": f"{format_flops(gpu.flops[dtype])} {dtype}",
+        "pcie": f"gen{gpu.pcie_generation} x{gpu.pcie_lanes}",
+        "nvlink": nvlink,
+        "copy engines": str(gpu.copy_engines),
+        "PCIe peer copies": gpu.peer_reach,
+        "launch overhead": format_time(gpu.launch_overhead),
+        "compute efficiency": cli_tables.percent(gpu.compute_efficiency),
+        "memory efficiency": cli_tables.percent(gpu.memory_efficiency),
+        "flops": {each: format_flops(rate) for each, rate in gpu.flops.items()},
+        "unverified": list(gpu.unverified),
+        "sources": dict(gpu.sources),
+    }
 
 
 def schedules(
@@ -23,30 +132,43 @@ def schedules(
         if as_json:
             cli_tables.print_json([{"name": i.name, "summary": i.summary} for i in infos])
         else:
-            cli_tables.print_table(("schedule", "what it does"), ((i.name, i.summary) for i in infos))
+            cli_tables.print_table(
+                ("schedule", "what it does"), [(i.name, i.summary) for i in infos]
+            )
         return
     info = workloads.schedule_info(name)
-    knobs = [
-        {"name": key, "default": knob.default, "choices": list(knob.choices), "help": knob.help}
-        for key, knob in info.knobs.items()
-    ]
     if as_json:
         cli_tables.print_json(
-            {"name": info.name, "summary": info.summary, "source": info.source, "knobs": knobs}
+            {
+                "name": info.name,
+                "summary": info.summary,
+                "source": info.source,
+                "knobs": [
+                    {
+                        "name": key,
+                        "default": knob.default,
+                        "values": _values(knob.kind, knob.choices),
+                        "help": knob.help,
+                    }
+                    for key, knob in info.knobs.items()
+                ],
+            }
         )
         return
     cli_tables.print_text(f"{info.name}: {info.summary}\nsource: {info.source}\n")
-    if not knobs:
-        cli_tables.print_text("It has no knobs.")
-        return
     rows = [
-        (key, _default(knob.default), " or ".join(knob.choices) or _KINDS[knob.kind], knob.help)
+        (key, _default(knob.default), _values(knob.kind, knob.choices), knob.help)
         for key, knob in info.knobs.items()
     ]
-    cli_tables.print_table(("knob", "default", "values", "meaning"), rows)
+    if rows:
+        cli_tables.print_table(("knob", "default", "values", "meaning"), rows)
+    else:
+        cli_tables.print_text("It has no knobs.")
 
 
-_KINDS = {bool: "true or false", int: "whole number", str: "text"}
+def _values(kind: type, choices: Sequence[str]) -> str:
+    kinds = {bool: "true or false", int: "whole number", str: "text"}
+    return " or ".join(choices) or kinds[kind]
 
 
 def _default(value: bool | int | str | None) -> str:
