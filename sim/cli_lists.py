@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -28,8 +29,8 @@ def servers(
         if as_json:
             cli_tables.print_json([_brief(fact) for fact in facts])
             return
-        rows = ((x["name"], _counts(x["gpus"]), x["peer copies"], x["description"]) for x in facts)
-        cli_tables.print_table(("server", "GPUs", "GPU to GPU", "description"), rows)
+        rows = [(x["name"], _counts(x["gpus"]), x["peer copies"], x["host memory"]) for x in facts]
+        cli_tables.print_table(("server", "GPUs", "GPU to GPU", ">host memory"), rows)
         return
     box = cli_inputs.read_server(name)
     fact = box.describe()
@@ -50,7 +51,7 @@ def servers(
 
 def _brief(fact: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a server that a list shows."""
-    return {key: fact[key] for key in ("name", "description", "gpus", "peer copies")}
+    return {key: fact[key] for key in ("name", "description", "gpus", "peer copies", "host memory")}
 
 
 def _counts(gpus: Mapping[str, int]) -> str:
@@ -93,6 +94,14 @@ def gpus(
     _sources(fact["sources"], fact["unverified"])
 
 
+_REACH = {
+    "none": "none",
+    "root": "within a root complex",
+    "socket": "within a socket",
+    "server": "across sockets too",
+}
+
+
 def _gpu(name: str) -> dict[str, Any]:
     """Facts of a GPU as text with units."""
     import hwmodels
@@ -110,7 +119,7 @@ def _gpu(name: str) -> dict[str, Any]:
         "pcie": f"gen{gpu.pcie_generation} x{gpu.pcie_lanes}",
         "nvlink": nvlink,
         "copy engines": str(gpu.copy_engines),
-        "PCIe peer copies": gpu.peer_reach,
+        "PCIe peer copies": _REACH[gpu.peer_reach],
         "launch overhead": format_time(gpu.launch_overhead),
         "compute efficiency": cli_tables.percent(gpu.compute_efficiency),
         "memory efficiency": cli_tables.percent(gpu.memory_efficiency),
@@ -173,3 +182,44 @@ def _values(kind: type, choices: Sequence[str]) -> str:
 
 def _default(value: bool | int | str | None) -> str:
     return "chosen" if value is None else str(value).lower()
+
+
+def topo(
+    matrix: Annotated[str, typer.Argument(help="Output of nvidia-smi topo -m; - reads stdin.")],
+    gpu: Annotated[
+        list[str], typer.Option("--gpu", help="GPU name (see: gpus); repeat for a mixed box.")
+    ],
+    name: Annotated[str, typer.Option("--name", help="Name of the server.")] = "server",
+    memory: Annotated[
+        str | None, typer.Option("--memory", help='Host memory in all, such as "512 GiB".')
+    ] = None,
+    pcie: Annotated[
+        str | None, typer.Option("--pcie", help='All PCIe links, such as "gen3 x16".')
+    ] = None,
+    dram: Annotated[
+        str | None, typer.Option("--dram", help='DRAM of one NUMA node, such as "120 GB/s".')
+    ] = None,
+    socket_link: Annotated[
+        str | None, typer.Option("--socket-link", help='Between sockets, such as "38 GB/s".')
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Turn nvidia-smi topo -m into a server file; says on stderr what had to be assumed."""
+    import hwmodels
+
+    box = hwmodels.from_topology(
+        cli_inputs.read_text(matrix),
+        gpu[0] if len(gpu) == 1 else gpu,
+        name=name,
+        memory=memory,
+        pcie=pcie,
+        dram=dram,
+        socket_link=socket_link,
+    )
+    assumed = box.describe()["unverified"]
+    if as_json:
+        cli_tables.print_json(box.describe())
+    else:
+        print(box.to_toml(), end="")
+    if assumed:
+        print(f"commodious: assumed, correct it in the file: {', '.join(assumed)}", file=sys.stderr)

@@ -12,6 +12,8 @@ from sim.words import three, time
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     from sim.compare import Comparison, Result
     from sim.run import Run
@@ -43,41 +45,42 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]], wrap: int = -1) -> None:
-    """Print rows as a table as wide as its content, at most as wide as the terminal.
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows as a table as wide as its content; the last column gives way to the terminal.
 
-    Parameters
-    ----------
-    headers : sequence of str
-        A header that starts with ``>`` aligns its column to the right.
-    rows : iterable of sequence of str
-    wrap : int
-        Column that gives way where the terminal is narrow; by default the last.
+    A header that starts with ``>`` aligns its column to the right.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    flexible = wrap % len(headers)
     for index, header in enumerate(headers):
-        right = header.startswith(">")
         table.add_column(
             header.removeprefix(">"),
-            justify="right" if right else "left",
-            no_wrap=index != flexible,
+            justify="right" if header.startswith(">") else "left",
+            no_wrap=index < len(headers) - 1,
             overflow="fold",
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    _console().print(table)
+    _print(table)
 
 
 def print_text(text: str) -> None:
     """Print a paragraph, broken at the width of the terminal."""
     from rich.text import Text
 
-    _console().print(Text(text))
+    _print(Text(text))
+
+
+def _print(what: Table | Text) -> None:
+    """Print without the blanks that rich adds at the end of each line."""
+    console = _console()
+    with console.capture() as text:
+        console.print(what)
+    for line in text.get().splitlines():
+        print(line.rstrip())
 
 
 def _console() -> Console:
