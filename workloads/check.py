@@ -7,6 +7,8 @@ that every other execution sees the same data. The cost is linear in ops times s
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
@@ -67,6 +69,9 @@ class Order:
                 counts[op.stream] += 1
                 last[op.stream] = place
                 row[self.index[op.stream]] = counts[op.stream]
+            elif op.phase == "barrier":
+                if any(row[self.index[name]] < counts[name] for name in names):
+                    _fail(op, "does not wait for every op before it")
             elif op.kind != "free":
                 _fail(op, "has no stream; only a free may have none")
             self.position.append(counts[op.stream] if op.stream else 0)
@@ -179,29 +184,8 @@ def writes(op: Op) -> Iterator[Place]:
 
 def _check_room(schedule: Schedule, order: Order) -> None:
     """Every allocation has room that nobody else was given, whatever the timing."""
-    size = [tensor.nbytes for tensor in schedule.tensors]
-    given: dict[tuple[int, str], int] = {}
-    taken: dict[tuple[int, str], int] = {}
-    for grant in schedule.grants:
-        source, alloc = (grant.source, grant.device), (grant.alloc, grant.device)
-        given[source] = given.get(source, 0) + grant.nbytes
-        taken[alloc] = taken.get(alloc, 0) + grant.nbytes
-        if grant.nbytes < 0:
-            raise InvalidSchedule(f"schedule {schedule.name}: a hand-over of {grant.nbytes} bytes")
-        if grant.source >= 0 and not order.before(grant.source, grant.alloc):
-            _fail(
-                schedule.ops[grant.alloc],
-                f"takes room on {grant.device} without waiting for op {grant.source} that frees it",
-            )
-    needed: dict[tuple[int, str], int] = {}
-    made: dict[tuple[int, str], int] = {(-1, d): c for d, c in schedule.capacity.items()}
-    for tensor, device in schedule.initial:
-        needed[(-1, device)] = needed.get((-1, device), 0) + size[tensor]
-    for op in schedule.ops:
-        for tensor, device in op.allocs:
-            needed[(op.id, device)] = needed.get((op.id, device), 0) + size[tensor]
-        for tensor, device in op.frees:
-            made[(op.id, device)] = made.get((op.id, device), 0) + size[tensor]
+    given, taken = _handed_over(schedule, order)
+    needed, made = _memory_flow(schedule)
     for (op, device), nbytes in needed.items():
         if taken.get((op, device), 0) != nbytes:
             who = f"op {op}" if op >= 0 else "the start"
@@ -216,6 +200,60 @@ def _check_room(schedule: Schedule, order: Order) -> None:
                 f"schedule {schedule.name}: {nbytes} bytes of room on {device} were handed out of "
                 f"{who}, which has only {made.get((op, device), 0)}"
             )
+
+
+Flow = dict[tuple[int, str], int]
+"""Bytes by op (-1: before the first) and device."""
+
+
+def _handed_over(schedule: Schedule, order: Order) -> tuple[Flow, Flow]:
+    """Bytes given by each source and taken by each allocation, once their order is certain."""
+    barriers = [op.id for op in schedule.ops if op.phase == "barrier"]
+    given: Flow = {}
+    taken: Flow = {}
+    for grant in schedule.grants:
+        source, alloc = (grant.source, grant.device), (grant.alloc, grant.device)
+        given[source] = given.get(source, 0) + grant.nbytes
+        taken[alloc] = taken.get(alloc, 0) + grant.nbytes
+        if grant.nbytes < 0:
+            raise InvalidSchedule(f"schedule {schedule.name}: a hand-over of {grant.nbytes} bytes")
+        if grant.source >= 0 and not order.before(grant.source, grant.alloc):
+            _fail(
+                schedule.ops[grant.alloc],
+                f"takes room on {grant.device} without waiting for op {grant.source} that frees it",
+            )
+        past = bisect_right(barriers, grant.alloc) - 1
+        if past >= 0 and grant.source < barriers[past]:
+            _fail(
+                schedule.ops[grant.alloc],
+                f"takes room of op {grant.source}, which barrier {barriers[past]} has pooled",
+            )
+    return given, taken
+
+
+def _memory_flow(schedule: Schedule) -> tuple[Flow, Flow]:
+    """Bytes that each op allocates, and bytes of room that each op makes.
+
+    At the start, and at a barrier, all memory that holds nothing is one pool.
+    """
+    size = [tensor.nbytes for tensor in schedule.tensors]
+    held = dict.fromkeys(schedule.capacity, 0)
+    needed: Flow = {}
+    made: Flow = {(-1, device): room for device, room in schedule.capacity.items()}
+    for tensor, device in schedule.initial:
+        held[device] += size[tensor]
+        needed[(-1, device)] = needed.get((-1, device), 0) + size[tensor]
+    for op in schedule.ops:
+        for tensor, device in op.allocs:
+            held[device] += size[tensor]
+            needed[(op.id, device)] = needed.get((op.id, device), 0) + size[tensor]
+        for tensor, device in op.frees:
+            held[device] -= size[tensor]
+            made[(op.id, device)] = made.get((op.id, device), 0) + size[tensor]
+        if op.phase == "barrier":
+            for device, room in schedule.capacity.items():
+                made[(op.id, device)] = room - held[device]
+    return needed, made
 
 
 def _check_coverage(schedule: Schedule) -> None:
@@ -239,8 +277,8 @@ def _check_coverage(schedule: Schedule) -> None:
                     by_layer[layer] += found
         for layer, found in enumerate(by_layer):
             reached = 0
-            for low, high in sorted(found):
-                if low != reached:
+            for (low, high), times in sorted(Counter(found).items()):
+                if low != reached or times != schedule.iterations:
                     break
                 reached = high
             else:
@@ -251,10 +289,10 @@ def _check_coverage(schedule: Schedule) -> None:
                 f"sample of the minibatch exactly once (near sample {reached})"
             )
     for tensor, count in updates.items():
-        if count != 1:
+        if count != schedule.iterations:
             raise InvalidSchedule(
                 f"schedule {schedule.name}: {schedule.tensors[tensor].name} is updated {count} "
-                "times; every weight must be updated once"
+                "times; every weight must be updated once an iteration"
             )
 
 

@@ -47,7 +47,8 @@ class Op(NamedTuple):
         Position in ``Schedule.ops``.
     kind : str
         ``compute`` (on a GPU), ``copy``, ``collective``, ``host`` (optimizer step on a CPU)
-        or ``free`` (no time, no stream: frees when all of ``after`` have ended).
+        or ``free`` (no time, no stream: frees when all of ``after`` have ended; with the phase
+        ``barrier`` it waits for every op before it and frees nothing).
     stream : str
         In-order queue; an op starts after the previous op of its stream. Empty for ``free``.
     after : tuple of int
@@ -56,7 +57,8 @@ class Op(NamedTuple):
         GPU or host memory where it runs; the source of a copy; the first of a group.
     phase : str
         ``forward``, ``recompute``, ``backward``, ``update``; ``swap_in``, ``swap_out``, ``peer``;
-        ``all_reduce``, ``reduce_scatter``, ``all_gather``, ``broadcast``, ``all_to_all``; ``free``.
+        ``all_reduce``, ``reduce_scatter``, ``all_gather``, ``broadcast``, ``all_to_all``; ``free``,
+        ``barrier``.
     layers : (int, int)
         First and last layer, inclusive; (-1, -1) where none is meant.
     span : (int, int)
@@ -136,6 +138,8 @@ class Schedule:
         Tokens per sample.
     replicas : int
         Copies of the model that train side by side.
+    iterations : int
+        Iterations laid end to end.
     profile : LayerProfile or None
         Measured layer times that came with the model.
     notes : tuple of str
@@ -155,6 +159,7 @@ class Schedule:
     num_layers: int
     tokens: int = 1
     replicas: int = 1
+    iterations: int = 1
     profile: LayerProfile | None = None
     notes: tuple[str, ...] = field(default=())
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import Box, build, chain
 
-from hwmodels.errors import DoesNotFit, InvalidSchedule
+from hwmodels.errors import DoesNotFit, InvalidInput, InvalidSchedule
 from workloads.check import Order
+from workloads.repeat import repeat
 from workloads.schedules.catalog import schedule, schedule_infos
 
 NAMES = [info.name for info in schedule_infos()]
@@ -235,3 +236,29 @@ def test_not_home_at_the_end():
 def test_compute_needs_a_stream():
     good = plan()
     fails(edited(good, first(good, kind="compute"), stream=""), "no stream")
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.integers(1, 3))
+def test_iterations_laid_end_to_end_pass(plan, iterations):
+    if plan is None:
+        return
+    try:
+        laid = repeat(plan, iterations)
+    except DoesNotFit:
+        return
+    laid.check()
+    assert len(laid.ops) == iterations * (len(plan.ops) + 1) - 1
+
+
+def test_iterations_need_their_barrier():
+    laid = repeat(plan(), 2)
+    barrier = first(laid, phase="barrier")
+    fails(edited(laid, barrier, after=()), "every op before it")
+    head = next(op.id for op in laid.ops if barrier in op.after and op.phase == "swap_in")
+    fails(edited(laid, head, after=()), "without waiting|takes room")
+
+
+def test_only_one_iteration_can_be_repeated():
+    with pytest.raises(InvalidInput, match="cannot lay"):
+        repeat(repeat(plan(), 2), 2)

@@ -20,14 +20,13 @@ from workloads.tasks import Pack, Span, Task, Training, split
 
 Order = Literal["gpipe", "1f1b"]
 
-Turn = tuple[Literal["F", "B"], int]
-"""Forward or backward of one microbatch."""
+Turn = tuple[str, int]
+"""Forward (F) or backward (B) of one microbatch."""
 
 
 def gpipe_order(microbatches: int) -> list[Turn]:
     """All forwards, then all backwards, oldest first."""
-    forward: list[Turn] = [("F", j) for j in range(microbatches)]
-    return forward + [("B", j) for j in range(microbatches)]
+    return [(phase, j) for phase in ("F", "B") for j in range(microbatches)]
 
 
 def one_f_one_b_order(microbatches: int, stages: int, stage: int) -> list[Turn]:
@@ -36,7 +35,8 @@ def one_f_one_b_order(microbatches: int, stages: int, stage: int) -> list[Turn]:
     found: list[Turn] = [("F", j) for j in range(warm)]
     for j in range(microbatches - warm):
         found += [("F", warm + j), ("B", j)]
-    return found + [("B", j) for j in range(microbatches - warm, microbatches)]
+    found += [("B", j) for j in range(microbatches - warm, microbatches)]
+    return found
 
 
 def stages(job: Job, count: int, *, recompute: bool) -> tuple[Pack, ...]:
