@@ -168,7 +168,8 @@ def _sentence(error: Mapping[str, Any], top: type[BaseModel], data: object) -> s
         return f"unknown field {field!r}{place}{suggestion(str(field), model.model_fields)}"
     if error["type"] == "missing":
         return f"field {field!r} is missing{place}; add it."
-    names = [str(x) for x in loc if isinstance(x, str) and x not in _NESTED]
+    fields = loc[2:] if nested else loc
+    names = [str(x) for x in fields if isinstance(x, str)]
     shown = ".".join(names) or str(field)
     message = str(error["msg"]).removeprefix("Value error, ").rstrip(".")
     return f"field {shown!r}{place}: {message[:1].lower()}{message[1:]}."
