@@ -1,0 +1,267 @@
+"""Wiring: which SimPy event stands for which lane, and how special operations begin and go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from sim.collectives import Phase
+from sim.fabric import Use, alone, shares
+from sim.pool import INF, Clock, Rates, Tick, pool
+from sim.program import Lane, Program
+
+SPECIAL = -1.0
+"""Delay of an operation that does not simply wait: ``Tick.begin`` is called instead."""
+
+Told = Callable[[int], None]
+"""Something that is told the id of an operation."""
+
+
+class Hooks(NamedTuple):
+    """What the engine lends to the wiring.
+
+    Attributes
+    ----------
+    elapsed : callable
+        Callback of a tick whose wait ends its operation.
+    done : callable
+        Ends an operation.
+    started : callable
+        Writes down that an operation starts now, in the order of the run.
+    freed : list of int
+        Operations that end as soon as the present one has been handled.
+    ready : list of float
+        Seconds at which each operation was ready.
+    late_starts : dict of int to float
+        Seconds at which those started that waited for a copy engine.
+    amount : list of float
+        Bytes of each operation, or of its present phase.
+    """
+
+    elapsed: Callable[[Tick], None]
+    done: Told
+    started: Told
+    freed: list[int]
+    ready: list[float]
+    late_starts: dict[int, float]
+    amount: list[float]
+
+
+class Wiring(NamedTuple):
+    """How each lane runs.
+
+    Attributes
+    ----------
+    ticks : list of Tick
+        By lane.
+    latency, rate : list of float
+        By lane: an operation waits ``latency + bytes / rate`` seconds; a latency of ``SPECIAL``
+        says that ``begin`` is called instead.
+    """
+
+    ticks: list[Tick]
+    latency: list[float]
+    rate: list[float]
+
+
+class _Port(NamedTuple):
+    """A kind of flow on one stream."""
+
+    stream: str
+    use: Use
+
+
+def wire(program: Program, capacities: Mapping[str, float], clock: Clock, hooks: Hooks) -> Wiring:
+    """Make the events of a run.
+
+    Parameters
+    ----------
+    program : Program
+    capacities : mapping of str to float
+        B/s of each resource of the server.
+    clock : Clock
+    hooks : Hooks
+    """
+    ports: dict[_Port, int] = {}
+    copies = {
+        number: ports.setdefault(
+            _Port(lane.stream, Use(lane.path.usage, lane.path.cap)), len(ports)
+        )
+        for number, lane in enumerate(program.lanes)
+        if lane.kind == "copy" and lane.path is not None
+    }
+    steps = {
+        op: [
+            ports.setdefault(
+                _Port(program.lanes[program.lane[op]].stream, Use(step.usage, step.cap)), len(ports)
+            )
+            for step in plan
+        ]
+        for op, plan in program.plans.items()
+    }
+    flows = _flows(list(ports), capacities, clock, hooks)
+    clocks: dict[str, Tick] = {}
+    engines = _shared_engines(program.lanes)
+    phased = _phased(program.plans, steps, flows, clock, hooks)
+    wiring = Wiring([], [], [])
+    for number, lane in enumerate(program.lanes):
+        if lane.kind == "copy" and lane.path is not None:
+            tick = flows[copies[number]]
+            tick.latency = lane.path.latency
+            if lane.engine in engines:
+                _take_turns(tick, engines[lane.engine], clock, hooks)
+        elif lane.kind == "compute":
+            tick = clocks.setdefault(lane.stream, Tick(clock.env, hooks.elapsed))
+            tick.finished = hooks.done
+        else:
+            tick = phased if lane.kind != "free" else _free(clock, hooks)
+        plain = lane.kind == "compute" or (lane.kind == "copy" and lane.engine not in engines)
+        latency = lane.seconds if lane.kind == "compute" else tick.latency
+        wiring.ticks.append(tick)
+        wiring.latency.append(latency if plain else SPECIAL)
+        wiring.rate.append(tick.rate if plain else INF)
+    return wiring
+
+
+def _flows(
+    ports: Sequence[_Port], capacities: Mapping[str, float], clock: Clock, hooks: Hooks
+) -> list[Tick]:
+    """Make one tick a port: a plain wait where no other stream can slow the flow, else a pool's."""
+    number: dict[str, int] = {}
+    owners = [number.setdefault(port.stream, len(number)) for port in ports]
+    found = shares(owners, [port.use for port in ports], capacities)
+    ticks: list[Tick] = []
+    for _ in ports:
+        tick = Tick(clock.env, hooks.elapsed)
+        tick.finished = hooks.done
+        ticks.append(tick)
+    members: dict[int, list[int]] = {}
+    for i, share in enumerate(found):
+        members.setdefault(share.pool, []).append(i)
+    for inside in members.values():
+        streams = list(dict.fromkeys(owners[i] for i in inside))
+        if len(streams) == 1:
+            for i in inside:
+                ticks[i].rate = found[i].limit
+            continue
+        for bit, i in enumerate(inside):
+            ticks[i].slot, ticks[i].bit = streams.index(owners[i]), 1 << bit
+        rates = Rates([ticks[i].slot for i in inside], [found[i] for i in inside], capacities)
+        pool(clock, [ticks[i] for i in inside], rates, len(streams), hooks.amount)
+    return ticks
+
+
+def _free(clock: Clock, hooks: Hooks) -> Tick:
+    """Operations that take no time end right after the one that made them ready."""
+
+    def begin(op: int) -> None:
+        hooks.started(op)
+        hooks.freed.append(op)
+
+    tick = Tick(clock.env, hooks.elapsed)
+    tick.begin = begin
+    return tick
+
+
+def _shared_engines(lanes: Sequence[Lane]) -> dict[tuple[str, int], _Engine]:
+    """Copy engines that more than one stream uses; a stream alone is in order anyway."""
+    streams: dict[tuple[str, int], set[str]] = {}
+    for lane in lanes:
+        if lane.engine is not None:
+            streams.setdefault(lane.engine, set()).add(lane.stream)
+    return {engine: _Engine() for engine, users in streams.items() if len(users) > 1}
+
+
+class _Engine:
+    """One copy engine: who waits, by time of readiness and then id, and whether it is busy."""
+
+    __slots__ = ("busy", "grant", "listed", "waiting")
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.listed = False  # will be granted at the end of this instant
+        self.waiting: list[tuple[float, int, Tick]] = []
+
+
+def _take_turns(tick: Tick, engine: _Engine, clock: Clock, hooks: Hooks) -> None:
+    """Let the operations of ``tick`` wait for the copy engine, and hand it on when they end."""
+    late, queue, number = clock.late, clock.queue, clock.number
+    ready, amount = hooks.ready, hooks.amount
+
+    def grant(now: float) -> None:
+        engine.listed = False
+        if engine.busy or not engine.waiting:
+            return
+        engine.busy = True
+        since, op, mine = heappop(engine.waiting)
+        if since < now:
+            hooks.late_starts[op] = now
+        hooks.started(op)
+        mine.op = op
+        heappush(queue, (now + mine.latency + amount[op] / mine.rate, 1, next(number), mine))
+
+    def ask() -> None:
+        if not engine.listed:
+            engine.listed = True
+            late.append(grant)
+
+    def request(op: int) -> None:
+        heappush(engine.waiting, (ready[op], op, tick))
+        ask()
+
+    def release(op: int) -> None:
+        engine.busy = False
+        ask()
+        hooks.done(op)
+
+    tick.begin, tick.finished = request, release
+
+
+def _phased(
+    plans: Mapping[int, Sequence[Phase]],
+    steps: Mapping[int, Sequence[int]],
+    flows: Sequence[Tick],
+    clock: Clock,
+    hooks: Hooks,
+) -> Tick:
+    """Operations of several phases: each phase is a latency and then a flow."""
+    running: dict[int, Iterator[tuple[Phase, int]]] = {}
+    env, queue, number = clock.env, clock.queue, clock.number
+    amount = hooks.amount
+
+    def advance(op: int) -> None:
+        step = next(running[op], None)
+        if step is None:
+            del running[op]
+            hooks.done(op)
+            return
+        phase, port = step
+        tick = flows[port]
+        tick.op = op
+        amount[op] = phase.nbytes
+        wait = phase.latency + phase.nbytes / tick.rate
+        heappush(queue, (env.now + wait, 1, next(number), tick))
+
+    def begin(op: int) -> None:
+        hooks.started(op)
+        plan = plans[op]
+        if not plan:  # a group of one
+            hooks.freed.append(op)
+            return
+        running[op] = iter(zip(plan, steps[op], strict=True))
+        advance(op)
+
+    for ports in steps.values():
+        for port in ports:
+            flows[port].finished = advance
+    tick = Tick(clock.env, hooks.elapsed)
+    tick.begin = begin
+    return tick
+
+
+def alone_seconds(plan: Sequence[Phase], capacities: Mapping[str, float]) -> float:
+    """Time of all phases of an operation when nothing else runs."""
+    return sum(
+        step.latency + step.nbytes / alone(Use(step.usage, step.cap), capacities) for step in plan
+    )
