@@ -6,8 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import hwmodels as hw
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 BOX = """
 name = "box"

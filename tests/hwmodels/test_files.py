@@ -132,9 +132,7 @@ def test_servers_need_gpus_and_hosts(tmp_path: Path) -> None:
     path.write_text('name = "empty"\n', encoding="utf-8")
     with pytest.raises(InvalidInput, match="has no GPU; list at least one"):
         hw.load(path)
-    path.write_text(
-        'name = "empty"\n[[gpu]]\nname = "g"\nmodel = "rtx-4090"\n', encoding="utf-8"
-    )
+    path.write_text('name = "empty"\n[[gpu]]\nname = "g"\nmodel = "rtx-4090"\n', encoding="utf-8")
     with pytest.raises(InvalidInput, match="has no host memory"):
         hw.load(path)
 
