@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hwmodels.gpu import GPU
+from hwmodels.parts import GPUSlot, Host, Link, Parts, Root
+from hwmodels.server import Server
 from workloads.model import Layer, Model, Optimizer, Precision, Weight
 from workloads.schedule import Schedule
 from workloads.schedules.catalog import schedule
@@ -46,22 +51,22 @@ def chain(
     boundary: int = 0,
     stash: int = 0,
     tied: bool = False,
+    times: Sequence[tuple[float, float]] = (),
 ) -> Model:
     """Build a chain of equal layers; the sizes are bytes (of weights: also parameters).
 
     ``gradient`` and ``state`` are bytes per parameter; ``tied`` lets the last layer read the
-    first layer's weights too.
+    first layer's weights too. ``times`` are forward and backward FLOPs of each layer and sample.
     """
     precision = Precision("toy", "fp32", 1, gradient, 0, state, 1)
-    optimizer = Optimizer("adam", 2 if state else 0, 10)
+    optimizer = Optimizer("adam", 2 if state else 0, 0)
     found: list[Layer] = []
     for i in range(layers):
         weights = (Weight(f"w{i}", weight),)
         if tied and i == layers - 1:
             weights += (Weight("w0", weight),)
-        found.append(
-            Layer(f"l{i}", "block", weights, boundary, stash, 0, 1.0, 2.0)
-        )  # fmt: skip
+        forward, backward = times[i] if times else (1.0, 2.0)
+        found.append(Layer(f"l{i}", "block", weights, boundary, stash, 0, forward, backward))
     return Model("toy", tuple(found), boundary, 1, precision, optimizer)
 
 
@@ -80,3 +85,33 @@ def volume(plan: Schedule) -> Counter[tuple[str, str]]:
         if op.kind == "copy":
             found[(plan.tensors[op.reads[0]].kind, op.phase)] += op.nbytes
     return found
+
+
+FAST = 1e30
+"""B/s of links that take no time."""
+
+
+def ideal(
+    gpus: int, *, hop: float = 0.0, host: float = FAST, memory: int = BIG, cores: float = FAST
+) -> Server:
+    """Build a server whose GPUs do 1 FLOP/s; neighbours in a row are ``hop`` seconds apart.
+
+    ``host`` is the bandwidth in B/s of each GPU's own link to host memory, per direction.
+    """
+    gpu = GPU(
+        "ideal", memory, 0, {"fp32": 1.0}, FAST, 3, 16, 99, "server", 0.0, 1.0, 1.0, 4, 18, FAST
+    )
+    names = [f"gpu{i}" for i in range(gpus)]
+    links = [Link(f"pcie{i}", (name, "root0"), "pcie", host, 0.0) for i, name in enumerate(names)]
+    for i in range(gpus - 1):
+        links.append(Link(f"nv{i}", (names[i], names[i + 1]), "nvlink", FAST, hop))
+    return Server(
+        Parts(
+            "ideal",
+            tuple(GPUSlot(name, gpu) for name in names),
+            (Host("host0", "socket0", BIG, FAST, 1, cores, cores),),
+            (Root("root0", "host0", math.inf),),
+            tuple(links),
+            host_latency=0.0,
+        )
+    )
