@@ -103,6 +103,8 @@ class Explanation:
         Keys are names of links; else as in ``Segment.resource``.
         """
         total: dict[str, float] = {}
+        if not self.iteration_time:
+            return total
         for resource, part in self.seconds.items():
             name = self.links.get(resource, resource)
             total[name] = total.get(name, 0.0) + part / self.iteration_time
@@ -145,6 +147,7 @@ class Explanation:
             "iteration_time_s": self.iteration_time,
             "bottleneck": self.bottleneck,
             "critical_path_s": self.seconds,
+            "critical_path_share": self.shares,
             "bounds_s": {bound.name: bound.seconds for bound in self.bounds},
             "bound_where": {bound.name: bound.where for bound in self.bounds if bound.where},
             "share_of_bound": self.share_of_bound,
@@ -158,8 +161,9 @@ class Explanation:
                 where = segment.device or segment.resource
                 parts[where] = parts.get(where, 0.0) + segment.end - segment.start
         parts.pop(name, None)
-        said = [f"{where} {part / self.iteration_time:.0%}" for where, part in parts.items()]
-        return f" ({', '.join(sorted(said))})" if said else ""
+        ranked = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
+        said = [f"{where} {part / self.iteration_time:.0%}" for where, part in ranked]
+        return f" ({', '.join(said)})" if said else ""
 
     def __str__(self) -> str:
         return self.text()
