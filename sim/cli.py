@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -184,7 +184,9 @@ def main() -> None:
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     """Print one line and leave with exit code 2."""
-    print("commodious: " + " ".join(message.split()), file=sys.stderr)
+    line = " ".join(message.split())
+    stop = "" if line.endswith((".", "?", "!")) else "."
+    print(f"commodious: {line}{stop}", file=sys.stderr)
     sys.exit(2)

@@ -54,7 +54,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for index, header in enumerate(headers):
         table.add_column(
             header.removeprefix(">"),
@@ -95,8 +95,16 @@ def percent(share: float) -> str:
 
 
 def gigabytes(count: float) -> str:
-    """Bytes as a number of GB (1e9 bytes) with three digits."""
-    return three(count / 1e9)
+    """Bytes as a number of GB (1e9 bytes): three digits, at most two behind the point.
+
+    Examples
+    --------
+    >>> gigabytes(1.234e11), gigabytes(4.56e8), gigabytes(1000), gigabytes(0)
+    ('123', '0.46', '<0.01', '0')
+    """
+    if 0 < count < 5e6:
+        return "<0.01"
+    return three(count / 1e9) if count >= 1e9 or count == 0 else f"{count / 1e9:.2f}"
 
 
 def print_comparison(found: Comparison) -> None:
