@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
-import hwmodels
 import numpy as np
 import pytest
 from toys import chain
 
+import hwmodels
 from sim import Run, simulate
 from workloads.model import Model
 from workloads.schedules.catalog import schedule, schedule_infos
@@ -82,7 +83,7 @@ def test_critical_path_has_no_gap(run):
     path = run.explain().path
     assert path[0].start == 0.0
     assert path[-1].end == run.iteration_time
-    assert all(a.end == b.start for a, b in zip(path, path[1:], strict=False))
+    assert all(a.end == b.start for a, b in pairwise(path))
     assert sum(run.explain().shares.values()) == pytest.approx(1, rel=1e-9)
 
 

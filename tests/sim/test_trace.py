@@ -80,5 +80,5 @@ def test_compressed_traces_are_equal_for_equal_runs(run, trace, tmp_path):
 
 
 def test_a_folder_that_does_not_exist_is_an_error(run, tmp_path):
-    with pytest.raises(InvalidInput, match="cannot be written to .*nowhere.*: No such file"):
+    with pytest.raises(InvalidInput, match=r"cannot be written to .*nowhere.*: No such file"):
         run.to_trace(tmp_path / "nowhere" / "run.json")
