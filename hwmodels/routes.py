@@ -81,7 +81,7 @@ def capacities(parts: Parts) -> dict[str, float]:
     """Capacity in B/s of every directed link and shared capacity, by name.
 
     ``a>b`` is one direction of a link; ``NAME.duplex`` both directions together;
-    ``ROOT>memory`` and ``memory>ROOT`` all traffic of a root complex with host memory;
+    ``ROOT.to_memory`` and ``ROOT.from_memory`` all traffic of a root complex with host memory;
     ``HOST.dram`` reads and writes of a NUMA node; ``HOST.cores`` its optimizer steps;
     ``DRIVE.read`` and ``DRIVE.write`` an NVMe drive.
     """
@@ -93,7 +93,7 @@ def capacities(parts: Parts) -> dict[str, float]:
             found[f"{link.name}.duplex"] = link.duplex
     for root in parts.roots:
         if math.isfinite(root.memory):
-            found[f"{root.name}>memory"] = found[f"memory>{root.name}"] = root.memory
+            found[f"{root.name}.to_memory"] = found[f"{root.name}.from_memory"] = root.memory
     for host in parts.hosts:
         found[f"{host.name}.dram"] = host.dram
         found[f"{host.name}.cores"] = host.update * ADAM_BYTES
@@ -203,7 +203,7 @@ class Router:
         """From a GPU or drive to a host memory; the DRAM itself included."""
         chain = self.chain(node)
         root = chain[-1]
-        limit = (f"{root}>memory",) if root in self._limited_roots else ()
+        limit = (f"{root}.to_memory",) if root in self._limited_roots else ()
         return _join(
             (
                 self._climb(chain[:-1]),
@@ -216,7 +216,7 @@ class Router:
     def _from_memory(self, host: str, node: str) -> Leg:
         chain = self.chain(node)
         root = chain[-1]
-        limit = (f"memory>{root}",) if root in self._limited_roots else ()
+        limit = (f"{root}.from_memory",) if root in self._limited_roots else ()
         return _join(
             (
                 Leg((f"{host}.dram",), self.parts.host_latency),

@@ -144,8 +144,9 @@ class Server:
         """Capacity in B/s of every directed link and every shared capacity, by name.
 
         ``a>b`` is one direction of the link between a and b; ``LINK.duplex`` both directions
-        together; ``ROOT>memory`` and ``memory>ROOT`` all traffic between a root complex and host
-        memory; ``HOST.dram`` reads and writes; ``HOST.cores`` optimizer steps in bytes touched.
+        together; ``ROOT.to_memory`` and ``ROOT.from_memory`` all traffic of a root complex with
+        host memory; ``HOST.dram`` reads and writes; ``HOST.cores`` optimizer steps in bytes
+        touched; ``DRIVE.read`` and ``DRIVE.write`` an NVMe drive.
         """
         return capacities(self.parts)
 

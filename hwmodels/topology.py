@@ -163,6 +163,28 @@ def _models(matrix: Matrix, gpu: str | Sequence[str]) -> dict[str, GPU]:
     return {place: gpu_by_name(name) for place, name in zip(matrix.gpus, names, strict=True)}
 
 
+def _host(matrix: Matrix, numa: dict[str, int], node: int, memory: int, dram: float) -> Host:
+    near = next((x for x in matrix.gpus if numa[x] == node and x in matrix.affinity), "")
+    count = cores(matrix.affinity[near]) if near else ASSUMED_CORES
+    update = float(round(dram / ADAM_BYTES))  # as much as DRAM allows
+    return Host(f"host{node}", f"socket{node}", memory, dram, count, update, CPU_ADAM)
+
+
+def _sockets(nodes: Sequence[int], bandwidth: float) -> tuple[Link, ...]:
+    """Links between all pairs of NUMA nodes, each taken as a socket."""
+    return tuple(
+        Link(
+            f"sockets{a}-{b}",
+            (f"socket{a}", f"socket{b}"),
+            "socket",
+            bandwidth,
+            LATENCY["socket"],
+        )
+        for i, a in enumerate(nodes)
+        for b in nodes[i + 1 :]
+    )
+
+
 def from_topology(
     text: str,
     gpu: str | Sequence[str],
@@ -219,39 +241,29 @@ def from_topology(
     tree = _tree(matrix, widths, numa)
     nvswitches, nvlinks = _nvlinks(matrix, models)
     nodes = sorted(set(numa.values()))
-    assumed_memory = ASSUMED_MEMORY_SHARE * sum(model.memory for model in models.values())
-    total = assumed_memory if memory is None else parse_bytes(memory, "memory")
+    assumed = ASSUMED_MEMORY_SHARE * sum(model.memory for model in models.values())
+    total = assumed if memory is None else parse_bytes(memory, "memory")
     rate = parse(ASSUMED_DRAM if dram is None else dram, "bandwidth", "dram")
-    hosts: list[Host] = []
+    between = parse(socket_link or ASSUMED_SOCKET, "bandwidth", "socket_link")
+    hosts = tuple(_host(matrix, numa, node, total // len(nodes), rate) for node in nodes)
+    sockets = _sockets(nodes, between)
+    no_affinity = {f"host{numa[x]}" for x in matrix.gpus if x not in matrix.affinity}
     unverified: list[str] = []
-    for node in nodes:
-        near = next(x for x in matrix.gpus if numa[x] == node)
-        count = cores(matrix.affinity[near]) if near in matrix.affinity else ASSUMED_CORES
-        share = total // len(nodes)
-        all_cores = float(round(rate / ADAM_BYTES))
-        hosts.append(Host(f"host{node}", f"socket{node}", share, rate, count, all_cores, CPU_ADAM))
+    for host in hosts:
         missing = {
             "memory": memory is None,
             "dram": dram is None,
-            "cores": near not in matrix.affinity,
+            "cores": host.name in no_affinity,
             "update": True,
         }
-        unverified += [f"host{node}.{field}" for field, is_so in missing.items() if is_so]
-    sockets: list[Link] = []
-    between = parse(
-        ASSUMED_SOCKET if socket_link is None else socket_link, "bandwidth", "socket_link"
-    )
-    for i, a in enumerate(nodes):
-        for b in nodes[i + 1 :]:
-            ends = (f"socket{a}", f"socket{b}")
-            sockets.append(Link(f"sockets{a}-{b}", ends, "socket", between, LATENCY["socket"]))
-            if socket_link is None:
-                unverified.append(f"sockets{a}-{b}.bandwidth")
+        unverified += [f"{host.name}.{field}" for field, is_so in missing.items() if is_so]
+    if socket_link is None:
+        unverified += [f"{link.name}.bandwidth" for link in sockets]
     return Server(
         Parts(
             name=name,
             gpus=tuple(GPUSlot(f"gpu{i}", models[x]) for i, x in enumerate(matrix.gpus)),
-            hosts=tuple(hosts),
+            hosts=hosts,
             roots=tree.roots,
             links=(*tree.links, *nvlinks, *sockets),
             switches=tree.switches,

@@ -104,9 +104,10 @@ def test_every_pair_is_routable_over_known_capacities(parts: Parts) -> None:
 
 def mirrored(resource: str) -> str:
     """Same resource on the way back."""
-    for one, other in ((".read", ".write"), (".write", ".read")):
-        if resource.endswith(one):
-            return resource.removesuffix(one) + other
+    for pair in ((".read", ".write"), (".to_memory", ".from_memory")):
+        for one, other in (pair, pair[::-1]):
+            if resource.endswith(one):
+                return resource.removesuffix(one) + other
     a, arrow, b = resource.partition(">")
     return f"{b}>{a}" if arrow else resource
 

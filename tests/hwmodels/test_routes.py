@@ -94,9 +94,9 @@ def test_acs_sends_peer_copies_up_and_back(make: Make) -> None:
 def test_root_capacity_counts_memory_traffic_only(make: Make) -> None:
     limited = ('host = "mem0"', 'host = "mem0"\nmemory = "9 GB/s"')
     box = make(limited)
-    assert box.resources["r0>memory"] == box.resources["memory>r0"] == 9 * GB
-    assert ("memory>r0", 1.0) in box.route("mem0", "a").usage
-    assert ("r0>memory", 1.0) in box.route("a", "mem1").usage
+    assert box.resources["r0.to_memory"] == box.resources["r0.from_memory"] == 9 * GB
+    assert ("r0.from_memory", 1.0) in box.route("mem0", "a").usage
+    assert ("r0.to_memory", 1.0) in box.route("a", "mem1").usage
     through = make(limited, ('name = "box"', 'name = "box"\npeer = "server"'))
     assert all("memory" not in name for name, _ in through.route("a", "c").usage)
 
@@ -188,7 +188,7 @@ def test_with_link_errors(make: Make) -> None:
         box.with_link("up", lanes=8)
     with pytest.raises(InvalidInput, match="either bandwidth or lanes"):
         box.with_link("up", "1 GB/s", lanes=8)
-    with pytest.raises(InvalidInput, match="up.bandwidth is 0; it must be greater than zero"):
+    with pytest.raises(InvalidInput, match=r"up.bandwidth is 0; it must be greater than zero"):
         box.with_link("up", "0 GB/s")
     with pytest.raises(InvalidInput, match="'25' has no unit"):
         box.with_link("up", "25")
