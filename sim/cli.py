@@ -14,7 +14,6 @@ from sim import cli_inputs, cli_lists, cli_tables
 app = typer.Typer(
     name="commodious",
     help="Compare training schedules on multi-GPU commodity servers, before buying or waiting.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -168,7 +167,7 @@ _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 def main() -> None:
     """Run the command; a user's mistake becomes one sentence on stderr and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], prog_name="commodious", standalone_mode=False)
     except CommodiousError as error:
         _fail(str(error))
     except _USAGE_ERROR as error:
