@@ -1,0 +1,1 @@
+"""Validation: what was measured on real machines, to hold the simulator against."""
