@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from hwmodels.compute import Work
@@ -14,10 +15,10 @@ class Emitter:
     def __init__(self) -> None:
         self.grants: list[Grant] = []
         self._fields: list[tuple[object, ...]] = []
-        self._allocs: list[tuple[Place, ...]] = []
         self._frees: list[tuple[Place, ...]] = []
         self._stream_of: list[str] = []
-        self._after: list[tuple[int, ...]] = []
+        # waited[stream][other] = (ops of stream, latest ops of other that they wait for), growing
+        self._waited: dict[str, dict[str, tuple[list[int], list[int]]]] = {}
 
     @property
     def next_id(self) -> int:
@@ -44,27 +45,44 @@ class Emitter:
     ) -> int:
         """Append one op and return its id.
 
-        Of several waits on one stream only the last is kept, and none on the op's own stream,
-        because streams are in order; -1 stands for the time before the first op.
+        Waits that streams imply are left out: on the op's own stream, on any but the last op of
+        another stream, and on what an earlier op of its own stream waited for. -1 stands for the
+        time before the first op.
         """
-        stream_of = self._stream_of
-        latest: dict[str | int, int] = {}
-        for op in waits:
-            if op >= 0:
-                queue = stream_of[op] or op
-                if queue != stream and latest.get(queue, -1) < op:
-                    latest[queue] = op
-        after = tuple(sorted(latest.values())) if len(latest) > 1 else tuple(latest.values())
         found = len(self._fields)
+        after = self._edges(found, stream, waits) if stream else tuple(sorted(set(waits)))
         self._fields.append(
             (found, kind, stream, after, device, phase, layers, span, work, nbytes, peer, group,
-             reads, writes)
+             reads, writes, allocs)
         )  # fmt: skip
-        self._allocs.append(allocs)
         self._frees.append(frees)
         self._stream_of.append(stream)
-        self._after.append(after)
         return found
+
+    def _edges(self, found: int, stream: str, waits: Iterable[int]) -> tuple[int, ...]:
+        stream_of = self._stream_of
+        waited = self._waited.get(stream)
+        if waited is None:
+            waited = self._waited[stream] = {}
+        edges: list[int] = []
+        for op in sorted(set(waits), reverse=True):
+            if op < 0:
+                break
+            other = stream_of[op]
+            if other == stream:
+                continue
+            if other:
+                known = waited.get(other)
+                if known is None:
+                    waited[other] = ([found], [op])
+                elif known[1][-1] >= op:
+                    continue
+                else:
+                    known[0].append(found)
+                    known[1].append(op)
+            edges.append(op)
+        edges.reverse()
+        return tuple(edges)
 
     def free(self, place: Place, touched: dict[str, int]) -> int:
         """Free ``place`` once the last op of each stream in ``touched`` has ended.
@@ -75,20 +93,28 @@ class Emitter:
             The op whose end frees the place: the last toucher when it waits for all others,
             else a new ``free`` op.
         """
-        last = max(touched.values())
-        if len(touched) > 1 and not self._covers(last, touched):
-            return self.emit(
-                "free", "", place[1], "free", touched.values(), frees=(place,)
-            )  # fmt: skip
+        if len(touched) == 1:
+            (last,) = touched.values()
+        else:
+            last = max(touched.values())
+            if not self._covers(last, touched):
+                return self.emit(
+                    "free", "", place[1], "free", touched.values(), frees=(place,)
+                )  # fmt: skip
         self._frees[last] += (place,)
         return last
 
     def _covers(self, last: int, touched: dict[str, int]) -> bool:
-        stream_of = self._stream_of
-        own = stream_of[last]
-        reached = {stream_of[op]: op for op in self._after[last]}
+        """Whether ``last``, or an op before it on its stream, waits for all other touchers."""
+        waited = self._waited[self._stream_of[last]]
         for stream, op in touched.items():
-            if op != last and stream != own and reached.get(stream, -1) < op:
+            if op == last:
+                continue
+            known = waited.get(stream)
+            if known is None:
+                return False
+            first = bisect_left(known[1], op)
+            if first == len(known[1]) or known[0][first] > last:
                 return False
         return True
 
@@ -96,6 +122,5 @@ class Emitter:
         """All ops emitted so far."""
         make = Op._make
         return tuple(
-            make((*fields, allocs, frees))
-            for fields, allocs, frees in zip(self._fields, self._allocs, self._frees, strict=True)
-        )
+            [make((*fields, frees)) for fields, frees in zip(self._fields, self._frees, strict=True)]
+        )  # fmt: skip

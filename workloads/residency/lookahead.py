@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
 from workloads.tasks import Task
@@ -12,9 +11,6 @@ HOST = "host"
 
 _ACTIVATIONS = 2
 """Tasks of the running visit whose inputs are fetched ahead (double buffering)."""
-
-Use = tuple[int, int]
-"""Index of a task, and the ordinal of its visit on its device."""
 
 
 class Lookahead:
@@ -31,25 +27,28 @@ class Lookahead:
     Attributes
     ----------
     uses : list of dict
-        For each tensor the coming uses of each device, in order.
-    places : list of tuple
-        For each task every tensor that it uses, once, with the device where.
+        For each tensor and device the tasks that will use it, next one last; devices without a
+        further use are left out.
+    touched : list of tuple
+        For each task every tensor that it uses, once.
     """
 
     def __init__(self, tasks: Sequence[Task], size: Sequence[int], gpus: Collection[str]) -> None:
         self._tasks = tasks
         self._size = size
-        self.uses: list[dict[str, deque[Use]]] = [{} for _ in size]
-        self.places: list[tuple[tuple[int, str], ...]] = []
+        self.uses: list[dict[str, list[int]]] = [{} for _ in size]
+        self.touched: list[tuple[int, ...]] = []
         self._lane: dict[str, list[int]] = {gpu: [] for gpu in gpus}
         self._starts: dict[str, list[int]] = {gpu: [] for gpu in gpus}
         self._ordinal_of = [0] * len(tasks)
         self._largest: dict[tuple[str, int], dict[str, tuple[int, int]]] = {}
-        self._scan(tasks, dict.fromkeys(gpus, -1))
+        self._scan_visits(tasks, dict.fromkeys(gpus, -1))
+        self._scan_uses(tasks)
         self._now = dict.fromkeys(gpus, -1)
         self._next = dict.fromkeys(gpus, 0)
 
-    def _scan(self, tasks: Sequence[Task], ordinals: dict[str, int]) -> None:
+    def _scan_visits(self, tasks: Sequence[Task], ordinals: dict[str, int]) -> None:
+        """Count the visits of each GPU; a collective or host task belongs to the running one."""
         visit_now: dict[str, int] = {}
         weighed: set[tuple[str, int, int]] = set()
         for index, task in enumerate(tasks):
@@ -60,19 +59,32 @@ class Lookahead:
                     ordinals[device] += 1
                     self._starts[device].append(len(self._lane[device]))
                 self._lane[device].append(index)
-                ordinal = self._ordinal_of[index] = ordinals[device]
-                like = (device, ordinal, id(task.work))
+                like = (device, ordinals[device], id(task.work))
                 if like not in weighed or task.phase == "backward":
                     weighed.add(like)
-                    self._note_need(device, ordinal, index, task)
-            places = _places(task)
-            self.places.append(places)
-            for tensor, place in places:
-                queues = self.uses[tensor]
-                queue = queues.get(place)
+                    self._note_need(device, ordinals[device], index, task)
+            self._ordinal_of[index] = ordinals[device]
+
+    def _scan_uses(self, tasks: Sequence[Task]) -> None:
+        uses = self.uses
+        for index in range(len(tasks) - 1, -1, -1):
+            task = tasks[index]
+            if task.kind == "collective":
+                self.touched.append(task.reads)
+                for tensor, device in zip(task.reads, task.group, strict=True):
+                    uses[tensor].setdefault(device, []).append(index)
+                continue
+            device = HOST if task.kind == "host" else task.device
+            reads = task.reads
+            touched = reads + tuple([t for t in task.writes if t not in reads])
+            self.touched.append(touched)
+            for tensor in touched:
+                queue = uses[tensor].get(device)
                 if queue is None:
-                    queue = queues[place] = deque()
-                queue.append((index, ordinals.get(place, 0)))
+                    uses[tensor][device] = [index]
+                else:
+                    queue.append(index)
+        self.touched.reverse()
 
     def _note_need(self, device: str, ordinal: int, index: int, task: Task) -> None:
         size = self._size
@@ -91,23 +103,27 @@ class Lookahead:
             self._now[task.device] = self._ordinal_of[index]
             self._next[task.device] += 1
 
-    def following(self, tensor: int) -> tuple[int, str] | None:
-        """Next task that uses the tensor, and where; None if nobody will."""
-        best: tuple[int, str] | None = None
-        for device, queue in self.uses[tensor].items():
-            if queue and (best is None or queue[0][0] < best[0]):
-                best = (queue[0][0], device)
-        return best
+    def consume(self, tensor: int, device: str) -> None:
+        """End the current use of ``tensor`` on ``device``."""
+        uses = self.uses[tensor]
+        queue = uses[device]
+        queue.pop()
+        if not queue:
+            del uses[device]
+
+    def following(self, tensor: int) -> tuple[int, str]:
+        """Next task that uses the tensor, and where; the tensor must have a further use."""
+        return min((queue[-1], device) for device, queue in self.uses[tensor].items())
 
     def next_use(self, tensor: int, device: str) -> int:
         """Index of the next task that uses the tensor on ``device`` (past the end if none)."""
         queue = self.uses[tensor].get(device)
-        return queue[0][0] if queue else len(self._tasks)
+        return queue[-1] if queue else len(self._tasks)
 
     def near(self, tensor: int, device: str, visits: int) -> bool:
         """Whether ``device`` uses the tensor in its current visit or the next ``visits``."""
         queue = self.uses[tensor].get(device)
-        return bool(queue) and queue[0][1] <= self._now[device] + visits
+        return bool(queue) and self._ordinal_of[queue[-1]] <= self._now[device] + visits
 
     def slack(self, device: str, here: Collection[int]) -> int:
         """Bytes that the current visit may still need besides what is ``here``."""
@@ -116,7 +132,7 @@ class Lookahead:
         for _, index in self._largest.get((device, max(self._now[device], 0)), {}).values():
             task = self._tasks[index]
             missing = task.workspace
-            for tensor, _ in self.places[index]:
+            for tensor in self.touched[index]:
                 if tensor not in here:
                     missing += size[tensor]
             most = max(most, missing)
@@ -131,13 +147,3 @@ class Lookahead:
         if visit < len(starts):
             for index in lane[starts[visit] : starts[visit] + _ACTIVATIONS]:
                 yield from self._tasks[index].reads
-
-
-def _places(task: Task) -> tuple[tuple[int, str], ...]:
-    """Each tensor of a task once, with the device on which the task uses it."""
-    if task.kind == "collective":
-        return tuple(zip(task.reads, task.group, strict=True))
-    device = HOST if task.kind == "host" else task.device
-    found = [(tensor, device) for tensor in task.reads]
-    found += [(tensor, device) for tensor in task.writes if tensor not in task.reads]
-    return tuple(found)

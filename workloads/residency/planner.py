@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hwmodels.errors import DoesNotFit
 from hwmodels.server import Server
 from workloads.residency.emit import Emitter
-from workloads.residency.lookahead import Lookahead
+from workloads.residency.lookahead import HOST, Lookahead
 from workloads.residency.policy import Policy
 from workloads.residency.rooms import Rooms
 from workloads.schedule import Grant, Op, Place, Tensor
@@ -91,6 +91,7 @@ class _Planner:
         self.policy = policy
         self.eager = policy.evict == "eager"
         self.on_demand = policy.swap_in == "on_demand"
+        self.lru = policy.evict == "pressure"
         self.peer = peer
         self.server = server
         self.size = [tensor.nbytes for tensor in tensors]
@@ -107,26 +108,32 @@ class _Planner:
         self.scratch: dict[int, int] = {}
         self.hosts = frozenset(server.hosts)
         self.look = Lookahead(tasks, self.size, server.gpus)
-        self.home = self._homes()
+        self.near = {gpu: server.host_of(gpu) for gpu in server.gpus}
+        self.home = self._host_of_updates()
         self.initial = tuple(self._place_initial(on_host))
 
     # where tensors live ----------------------------------------------------------------------
 
-    def _homes(self) -> list[str]:
-        """Host memory of every tensor.
-
-        Nearest to the GPU that uses it; spread where GPUs of several NUMA nodes do.
-        """
-        near = {gpu: self.server.host_of(gpu) for gpu in self.server.gpus}
-        homes: list[str] = []
-        for tensor, uses in enumerate(self.look.uses):
-            found = list(dict.fromkeys(near[device] for device in uses if device in near))
-            homes.append(found[tensor % len(found)] if found else self.server.hosts[0])
+    def _host_of_updates(self) -> dict[int, str]:
+        """Tensors of a CPU update lie together, where its weights do."""
+        homes: dict[int, str] = {}
         for task in self.tasks:
             if task.kind == "host":
-                for tensor in task.reads:
-                    homes[tensor] = homes[task.reads[0]]
+                home = self._near(task.reads[0])
+                homes.update(dict.fromkeys(task.reads, home))
         return homes
+
+    def _near(self, tensor: int) -> str:
+        """Host memory nearest to the GPUs that use a tensor; spread over several NUMA nodes."""
+        users = [device for device in self.look.uses[tensor] if device in self.near]
+        found = sorted({self.near[device] for device in users}, key=self.server.hosts.index)
+        return found[tensor % len(found)] if found else self.server.hosts[0]
+
+    def _home(self, tensor: int) -> str:
+        home = self.home.get(tensor)
+        if home is None:
+            home = self.home[tensor] = self._near(tensor)
+        return home
 
     def _place_initial(self, on_host: Sequence[int]) -> list[Place]:
         used = [tensor for tensor in on_host if self.look.uses[tensor]]
@@ -156,7 +163,7 @@ class _Planner:
     def _host_with_room(self, tensor: int, when: str) -> str:
         """Home of a tensor, or the first other host memory that has room for it."""
         size = self.size[tensor]
-        home = self.home[tensor]
+        home = self._home(tensor)
         if tensor in self.resident[home] or self.rooms[home].free >= size:
             return home
         for host in self.server.hosts:
@@ -189,7 +196,7 @@ class _Planner:
                 self._host_task(task)
             else:
                 self._compute(task)
-            self._settle(index)
+            self._settle(index, task)
             if ahead and task.kind == "compute":
                 self._prefetch(task.device)
         final = self._flush()
@@ -240,7 +247,7 @@ class _Planner:
         self._write(task.writes, device, stream, op)
 
     def _host_task(self, task: Task) -> None:
-        host = self.home[task.reads[0]]
+        host = self._home(task.reads[0])
         stream = f"{host}.{task.group[0]}"
         waits: list[int] = []
         for tensor in task.reads:
@@ -272,17 +279,21 @@ class _Planner:
 
     def _touch(self, tensors: Sequence[int], device: str, stream: str, op: int) -> None:
         here = self.resident[device]
+        if self.lru:
+            for tensor in tensors:
+                here[tensor] = here.pop(tensor)
         for tensor in tensors:
-            touched = here.pop(tensor)
-            touched[stream] = op
-            here[tensor] = touched
+            here[tensor][stream] = op
 
     def _write(self, tensors: Sequence[int], device: str, stream: str, op: int) -> None:
         here = self.resident[device]
         for tensor in tensors:
-            touched = here.pop(tensor, None) or {}
-            touched[stream] = op
-            here[tensor] = touched
+            touched = here.pop(tensor, None)
+            if touched is None:
+                here[tensor] = {stream: op}
+            else:
+                touched[stream] = op
+                here[tensor] = touched
             valid = self.valid[tensor]
             if valid and (len(valid) > 1 or device not in valid):
                 self._invalidate(tensor, device)
@@ -346,7 +357,7 @@ class _Planner:
         if source in self.hosts:
             if self.policy.host_copy == "exclusive":
                 self._free(tensor, source)
-        elif self.eager or not self.look.uses[tensor].get(source):
+        elif self.eager or source not in self.look.uses[tensor]:
             self._free(tensor, source)
 
     def _swap_out(self, tensor: int, device: str) -> None:
@@ -421,21 +432,27 @@ class _Planner:
 
     # after a task ----------------------------------------------------------------------------
 
-    def _settle(self, index: int) -> None:
+    def _settle(self, index: int, task: Task) -> None:
         """Free what is dead, hand on what another GPU needs, let go what is far."""
+        if task.kind == "collective":
+            for tensor, device in zip(task.reads, task.group, strict=True):
+                self._settle_one(tensor, device)
+            return
+        device = HOST if task.kind == "host" else task.device
+        for tensor in self.look.touched[index]:
+            self._settle_one(tensor, device)
+
+    def _settle_one(self, tensor: int, device: str) -> None:
         look = self.look
-        for tensor, device in look.places[index]:
-            look.uses[tensor][device].popleft()
-            following = look.following(tensor)
-            if following is None and not self.persistent[tensor]:
-                self._bury(tensor)
-            elif device not in self.valid[tensor]:
-                continue
-            elif self.own_host[tensor]:
+        look.consume(tensor, device)
+        if not look.uses[tensor] and not self.persistent[tensor]:
+            self._bury(tensor)
+        elif device in self.valid[tensor]:
+            if self.own_host[tensor]:
                 if self.eager and not look.near(tensor, device, 1):
                     self._evict(tensor, device)
-            elif following is not None:
-                self._pass_on(tensor, device, *following)
+            elif look.uses[tensor]:
+                self._pass_on(tensor, device, *look.following(tensor))
 
     def _pass_on(self, tensor: int, device: str, follower: int, user: str) -> None:
         """Push an activation to the GPU that uses it next, or out if its use is far."""
@@ -459,8 +476,8 @@ class _Planner:
             self._copy(tensor, device, user, on_demand=False)
 
     def _bury(self, tensor: int) -> None:
-        for device in self.capacity:
-            if tensor in self.resident[device]:
+        for device, here in self.resident.items():
+            if tensor in here:
                 self._free(tensor, device)
 
     def _prefetch(self, device: str) -> None:
@@ -469,8 +486,7 @@ class _Planner:
             if tensor in here or not self.valid[tensor] or not self._reachable(tensor):
                 continue
             source = self._source(tensor)
-            following = self.look.following(tensor)
-            if source not in self.hosts and following is not None and following[1] != device:
+            if source not in self.hosts and self.look.following(tensor)[1] != device:
                 continue  # another GPU needs it first and would have to fetch it back
             if self.rooms[device].free < self.size[tensor] + self.look.slack(device, here):
                 return
