@@ -8,12 +8,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import workloads
 from hwmodels.errors import CommodiousError, DoesNotFit, InvalidInput
 from hwmodels.server import Server
 from sim import verdict
 from sim.run import Run, simulate
 from workloads.model import Model
+from workloads.schedules.catalog import schedule, schedule_info, schedule_infos
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -219,9 +219,10 @@ def compare(
         raise InvalidInput("there is no server to compare on; give at least one")
     if minibatch < 1:
         raise InvalidInput(f"minibatch is {minibatch}; it must be at least 1")
-    names = list(workloads.schedules() if schedules is None else dict.fromkeys(schedules))
-    for name in names:
-        workloads.schedule_info(name)
+    if schedules is None:
+        names = [info.name for info in schedule_infos()]
+    else:
+        names = [schedule_info(name).name for name in dict.fromkeys(schedules)]
     cells = [(label, box, name) for label, box in _labels(boxes) for name in names]
     results: list[Result] = []
     complete = True
@@ -254,7 +255,7 @@ def _result(
     label: str, name: str, model: Model, box: Server, minibatch: int, microbatch: int | None
 ) -> Result:
     try:
-        plan = workloads.schedule(name, model, box, minibatch=minibatch, microbatch=microbatch)
+        plan = schedule(name, model, box, minibatch=minibatch, microbatch=microbatch)
         return measure(label, simulate(plan, box))
     except DoesNotFit as error:
         text = str(error)

@@ -20,6 +20,11 @@ COMPUTE, LATENCY, WAITING = "compute", "latency", "copy engine"
 OWN_RATE = {"copy": "copy rate", "host": "host process", "collective": "collective"}
 """Names of what holds a flow back when no resource on its way is full."""
 
+_SMALL = 0.005
+"""Shares of the critical path below half a percent are not put into words."""
+_NAMED = 4
+"""At most so many parts are put into words."""
+
 
 class Segment(NamedTuple):
     """One stretch of the critical path.
@@ -162,7 +167,9 @@ class Explanation:
                 parts[where] = parts.get(where, 0.0) + segment.end - segment.start
         parts.pop(name, None)
         ranked = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
-        said = [f"{where} {part / self.iteration_time:.0%}" for where, part in ranked]
+        shares = [(where, part / self.iteration_time) for where, part in ranked]
+        said = [f"{where} {share:.0%}" for where, share in shares if share >= _SMALL][:_NAMED]
+        said += ["..."] if len(said) == _NAMED < len(ranked) else []
         return f" ({', '.join(said)})" if said else ""
 
     def __str__(self) -> str:
@@ -309,9 +316,9 @@ def _where(resource: str, links: Mapping[str, str]) -> str:
 
 
 def _others(shares: Sequence[tuple[str, float]]) -> str:
-    """Name the rest of the critical path, parts below half a percent left out."""
-    named = [f"{name} {share:.0%}" for name, share in shares if share >= 0.005]
-    return "; then " + ", ".join(named[:4]) if named else ""
+    """Name the rest of the critical path, small parts left out."""
+    named = [f"{name} {share:.0%}" for name, share in shares if share >= _SMALL]
+    return "; then " + ", ".join(named[:_NAMED]) if named else ""
 
 
 def _rest(found: Explanation) -> str:

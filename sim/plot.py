@@ -173,7 +173,8 @@ def memory(
         used: set[str] = set()
         for axes, (device, curve) in zip(panels, curves.items(), strict=False):
             used |= set(curve.kinds)
-            _memory_panel(axes, device, curve, capacity[device], finish, size)
+            alike = [c.peak for d, c in curves.items() if capacity[d] == capacity[device]]
+            _memory_panel(axes, device, curve, capacity[device], max(alike), finish, size)
         panels[-1].set_xlabel(f"time ({unit})")
         panels[-1].set_xlim(0, finish / size or 1)
         keys = [Patch(color=c, label=word) for k, (c, word) in KINDS.items() if k in used]
@@ -184,25 +185,25 @@ def memory(
 
 
 def _memory_panel(
-    axes: Axes, device: str, curve: Curve, capacity: int, finish: float, size: float
+    axes: Axes, device: str, curve: Curve, capacity: int, top: int, finish: float, size: float
 ) -> None:
-    peak = curve.peak
-    bytes_size, bytes_unit = byte_unit(max(peak, 1))
+    """Draw one device; ``top`` is the highest peak of devices with this capacity, for the scale."""
+    bytes_size, bytes_unit = byte_unit(max(top, 1))
     keep = _highest(curve.times, curve.bytes, finish)
     times = curve.times[keep]
     x = np.append(times, max(finish, float(times[-1]))) / size
     floor = np.zeros(len(x))
     for kind in (kind for kind in KINDS if kind in curve.kinds):
         level = curve.kinds[kind][keep]
-        top = floor + np.append(level, level[-1]) / bytes_size
-        axes.fill_between(x, floor, top, step="post", color=KINDS[kind][0], linewidth=0)
-        floor = top
-    sizes = f"{three(peak / bytes_size)} of {three(capacity / bytes_size)} {bytes_unit}"
-    if peak > 0.3 * capacity:
+        ceiling = floor + np.append(level, level[-1]) / bytes_size
+        axes.fill_between(x, floor, ceiling, step="post", color=KINDS[kind][0], linewidth=0)
+        floor = ceiling
+    sizes = f"{three(curve.peak / bytes_size)} of {three(capacity / bytes_size)} {bytes_unit}"
+    if top > 0.3 * capacity:
         axes.axhline(capacity / bytes_size, color="black", linewidth=0.8, linestyle="--")
         axes.set_ylim(0, 1.08 * capacity / bytes_size)
     else:
-        axes.set_ylim(0, 1.12 * peak / bytes_size or 1)
+        axes.set_ylim(0, 1.12 * top / bytes_size or 1)
     axes.set_title(f"{device}: peak {sizes}", fontsize=8.5, pad=2)
     axes.set_ylabel(bytes_unit)
 
@@ -228,9 +229,9 @@ def links(
         y = np.arange(len(uses))
         share = [use.bytes / (use.capacity * finish) if finish else 0.0 for use in uses]
         busy = [100 * use.busy for use in uses]
-        bars.barh(y, busy, height=0.74, color="#c9dceb", label="of time in use")
+        bars.barh(y, busy, height=0.74, color="#c9dceb", label="time in use")
         bars.barh(y, [100 * value for value in share], height=0.74, color="#0072B2",
-                  label="of capacity used")  # fmt: skip
+                  label="capacity used")  # fmt: skip
         longest = max([*busy, *(100 * value for value in share)], default=0.0) or 1.0
         for at, (use, part) in enumerate(zip(uses, share, strict=True)):
             bytes_size, bytes_unit = byte_unit(use.bytes)
@@ -243,7 +244,7 @@ def links(
         bars.set_xlim(0, 1.38 * longest)
         bars.set_ylim(len(uses) - 0.5, -0.5)
         bars.set_yticks(y, [f"{use.name}  {three(use.capacity / 1e9)} GB/s" for use in uses])
-        bars.set_xlabel("% of the iteration")
+        bars.set_xlabel("%")
         quiet_left(bars)
         grid = np.array([binned(use.load, use.capacity, finish) for use in uses])
         extent = (0.0, finish / size or 1.0, len(uses) - 0.5, -0.5)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from sim.picture import Picture, new, quiet_left, save, style
-from sim.words import three, time, time_unit
+from sim.words import size, three, time, time_unit
 
 if TYPE_CHECKING:
     from sim.compare import Result
@@ -36,7 +36,7 @@ def comparison(results: Sequence[Result], title: str, path: str | Path | None = 
 
 def _panel(axes: Axes, server: str, group: Sequence[Result]) -> None:
     longest = max((r.iteration_time for r in group), default=0.0)
-    size, unit = time_unit(longest) if longest else (1.0, "s")
+    scale, unit = time_unit(longest) if longest else (1.0, "s")
     best = min((r.iteration_time for r in group if r.fits), default=0.0)
     for at, result in enumerate(group):
         if not result.fits:
@@ -45,18 +45,18 @@ def _panel(axes: Axes, server: str, group: Sequence[Result]) -> None:
                       fontsize=7.5, color="#666666", style="italic",
                       transform=axes.get_yaxis_transform())  # fmt: skip
             continue
-        length = result.iteration_time / size
+        length = result.iteration_time / scale
         colour = _BEST if result.iteration_time == best else _BAR
         axes.barh(at, length, height=0.72, color=colour)
         bound = length * result.share_of_bound
         axes.plot([bound, bound], [at - 0.36, at + 0.36], color=_BOUND, linewidth=1.4)
         text = (
             f" {time(result.iteration_time)}, {three(result.samples_per_second)} samples/s, "
-            f"swap {three(result.swap_bytes / 1e9)} GB"
+            f"swap {size(result.swap_bytes)}"
         )
         axes.text(length, at, text, va="center", fontsize=7.5)
     axes.set_ylim(len(group) - 0.5, -0.5)
-    axes.set_xlim(0, 1.42 * longest / size if longest else 1)
+    axes.set_xlim(0, 1.5 * longest / scale if longest else 1)
     axes.set_yticks(range(len(group)), [result.schedule for result in group])
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.set_xlabel(f"iteration time ({unit}); the mark is the lower bound")

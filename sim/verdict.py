@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sim.explain import COMPUTE
-from sim.words import three, time
+from sim.words import size, three, time
 
 if TYPE_CHECKING:
     from sim.compare import Result
+
+_EQUAL = 1e-9
+"""Iteration times that differ by less than this share are equal."""
 
 
 def why(results: Sequence[Result], minibatch: int, model: str) -> str:
@@ -18,8 +20,8 @@ def why(results: Sequence[Result], minibatch: int, model: str) -> str:
         return "Nothing was compared."
     servers = list(dict.fromkeys(result.server for result in results))
     said = [_on_server([r for r in results if r.server == name], name) for name in servers]
-    best = [_fastest(results, name) for name in servers]
-    ran = sorted((r for r in best if r is not None), key=lambda r: r.iteration_time)
+    best = [_ran([r for r in results if r.server == name])[:1] for name in servers]
+    ran = sorted((r for found in best for r in found), key=lambda r: r.iteration_time)
     if len(ran) > 1:
         first, last = ran[0], ran[-1]
         said.append(
@@ -30,77 +32,57 @@ def why(results: Sequence[Result], minibatch: int, model: str) -> str:
     return " ".join(said)
 
 
-def _fastest(results: Sequence[Result], server: str) -> Result | None:
-    ran = [r for r in results if r.server == server and r.fits]
-    return min(ran, key=lambda r: r.iteration_time, default=None)
+def _ran(results: Sequence[Result]) -> list[Result]:
+    return sorted((r for r in results if r.fits), key=lambda r: r.iteration_time)
 
 
 def _on_server(results: Sequence[Result], server: str) -> str:
-    ran = sorted((r for r in results if r.fits), key=lambda r: r.iteration_time)
-    failed = [r for r in results if not r.fits]
+    ran = _ran(results)
     if not ran:
-        return f"On {server} no schedule ran: {_full_stop(failed[0].note)}"
+        note = results[0].note
+        return f"On {server} no schedule runs: {note if note.endswith('.') else note + '.'}"
     first = ran[0]
+    limit = first.iteration_time * (1 + _EQUAL)
+    slower = [r for r in ran[1:] if r.iteration_time > limit]
+    equal = [r.schedule for r in ran[1:] if r.iteration_time <= limit]
     said = f"On {server}, {first.schedule} wins with {time(first.iteration_time)} an iteration"
-    rival = next((r for r in ran[1:] if r.iteration_time > first.iteration_time), None)
-    equal = [r.schedule for r in ran[1:] if r.iteration_time == first.iteration_time]
     if equal:
-        said += f" (as does {', '.join(equal)})"
-    if rival is None:
-        said += "."
-    else:
-        said += f", {_times(first, rival)} as fast as {rival.schedule}"
-        if ran[-1] is not rival:
-            said += f" and {_times(first, ran[-1])} as fast as {ran[-1].schedule}"
-        said += f": {_reason(first, ran[-1])}."
-    said += f" {_state(first)}"
+        said += f" (as fast: {', '.join(equal)})"
+    if slower:
+        said += f", {_lead(first, slower[0])}"
+    if len(slower) > 1:
+        said += f", and {_lead(first, slower[-1])}"
+    said += (
+        f". Its bottleneck is {first.bottleneck}, and its best lower bound ({first.bound}) is "
+        f"{first.share_of_bound:.0%} of its time."
+    )
+    failed = [r for r in results if not r.fits]
     if failed:
-        number = len(failed)
-        said += f" {number} of {len(results)} schedule{'s' if len(results) > 1 else ''} "
-        said += "did not run." if any(not _full(r) for r in failed) else _no_fit(number)
+        fit = "does not fit" if len(failed) == 1 else "do not fit"
+        small = all(r.note.startswith("does not fit") for r in failed)
+        said += f" {len(failed)} of {len(results)} schedules {fit if small else 'did not run'}."
     return said
-
-
-def _full(result: Result) -> bool:
-    return result.note.startswith("does not fit")
-
-
-def _no_fit(number: int) -> str:
-    return "does not fit." if number == 1 else "do not fit."
 
 
 def _times(fast: Result, slow: Result) -> str:
     return f"{three(slow.iteration_time / fast.iteration_time)} times"
 
 
-def _reason(first: Result, other: Result) -> str:
-    """Say what differs most between the winner and the slowest: swaps, computing, or waiting."""
-    name = other.schedule
-    moved, more = _giga(first.swap_bytes), _giga(other.swap_bytes)
+def _lead(first: Result, other: Result) -> str:
+    return f"{_times(first, other)} as fast as {other.schedule}, which {_excuse(first, other)}"
+
+
+def _excuse(first: Result, other: Result) -> str:
+    """Say what makes ``other`` slower: computing more, swapping more, or waiting more.
+
+    Computing counts if it makes up at least half of the difference in time.
+    """
+    lost = other.iteration_time - first.iteration_time
+    own = first.compute_share * first.iteration_time
+    more = other.compute_share * other.iteration_time
+    if more - own >= 0.5 * lost:
+        return f"computes {time(more)} on a GPU (here {time(own)})"
     if other.swap_bytes > 1.1 * first.swap_bytes:
-        return f"it swaps {moved} an iteration where {name} swaps {more}"
-    if first.compute_share > 1.1 * other.compute_share:
-        kept = f"its GPUs compute {first.compute_share:.0%} of the time, those of {name} "
-        return kept + f"{other.compute_share:.0%}"
-    busy = first.compute_share * first.iteration_time
-    if other.compute_share * other.iteration_time > 1.05 * busy:
-        return f"it computes less than {name}"
-    if other.swap_bytes == first.swap_bytes == 0:
-        return "neither swaps; they differ in waiting and peer copies"
-    return f"both swap alike ({moved} and {more}); they differ in what overlaps"
-
-
-def _state(first: Result) -> str:
-    """How good the winner is in itself."""
-    share = f"{first.share_of_bound:.0%} of its iteration time is the lower bound ({first.bound})"
-    if first.bottleneck == COMPUTE:
-        return f"It is bound by compute; {share}."
-    return f"Its bottleneck is {first.bottleneck}; {share}."
-
-
-def _giga(count: int) -> str:
-    return f"{three(count / 1e9)} GB" if count else "nothing"
-
-
-def _full_stop(text: str) -> str:
-    return text if text.endswith(".") else text + "."
+        return f"swaps {size(other.swap_bytes)} (here {size(first.swap_bytes)})"
+    idle, rest = 1 - other.compute_share, 1 - first.compute_share
+    return f"leaves its GPUs without compute {idle:.0%} of the time (here {rest:.0%})"

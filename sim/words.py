@@ -43,3 +43,15 @@ def time(seconds: float) -> str:
     """
     size, unit = time_unit(seconds)
     return f"{three(seconds / size)} {unit}"
+
+
+def size(count: float) -> str:
+    """Bytes with three digits and a unit in powers of 1000.
+
+    Examples
+    --------
+    >>> size(196.4e9), size(0)
+    ('196 GB', 'nothing')
+    """
+    factor, unit = byte_unit(count)
+    return f"{three(count / factor)} {unit}" if count else "nothing"
