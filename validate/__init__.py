@@ -1,1 +1,1 @@
-"""Validation: what was measured on real machines, to hold the simulator against."""
+"""Validation: predictions beside what was measured or published elsewhere."""

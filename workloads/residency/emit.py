@@ -121,6 +121,5 @@ class Emitter:
     def ops(self) -> tuple[Op, ...]:
         """All ops emitted so far."""
         make = Op._make
-        return tuple(
-            [make((*fields, frees)) for fields, frees in zip(self._fields, self._frees, strict=True)]
-        )  # fmt: skip
+        rows = zip(self._fields, self._frees, strict=True)
+        return tuple([make((*fields, frees)) for fields, frees in rows])
