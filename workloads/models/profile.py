@@ -127,7 +127,7 @@ def _model(table: ProfileTable, where: str) -> Model:
 
 
 def _layer_names(table: ProfileTable) -> list[str]:
-    """Unique names: numbered within a kind, plain where a kind has one layer."""
+    """Make unique names: numbered within a kind, plain where a kind has one layer."""
     totals: Counter[str] = Counter()
     for entry in table.layers:
         totals[entry.name] += entry.count
@@ -195,7 +195,7 @@ def _by_size(
 def _curve(
     sizes: Sequence[int], times: Sequence[float], exact: Mapping[int, Sequence[float]], index: int
 ) -> Curve:
-    """Times of a group with the layer's own where they are known; lengths are checked later."""
+    """Put the layer's own times, where known, before its group's; lengths are checked later."""
     if not exact or len(sizes) != len(times):
         return Curve(tuple(sizes), tuple(times))
     merged = dict(zip(sizes, times, strict=True))

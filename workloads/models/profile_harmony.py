@@ -94,7 +94,7 @@ def _optimizer(table: HarmonyTable, where: str) -> str:
 
 
 def _ordered(table: HarmonyTable, where: str) -> list[tuple[int, HarmonyGroup]]:
-    """Runs of equal layers as (count, group), in the order of the layers."""
+    """List runs of equal layers as (count, group), in the order of the layers."""
     runs = sorted(
         (
             (first, last, group)
