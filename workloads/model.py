@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from hwmodels.compute import Dtype, LayerProfile
+from hwmodels.names import unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,68 @@ class Optimizer:
     name: str
     states: int
     flops: int
+
+
+PRECISIONS: Mapping[str, Precision] = {
+    found.name: found
+    for found in (
+        Precision("fp32", "fp32", 4, 4, 0, 4, 4),
+        Precision("tf32", "tf32", 4, 4, 0, 4, 4),
+        Precision("mixed-fp16", "fp16", 2, 2, 4, 4, 2),
+        Precision("mixed-bf16", "bf16", 2, 2, 4, 4, 2),
+        Precision("mixed-bf16-fp32-gradients", "bf16", 2, 4, 4, 4, 2),
+        Precision("bf16", "bf16", 2, 2, 0, 2, 2),
+    )
+}
+"""Named precisions; with Adam their model states take 16, 16, 16, 16, 18 and 8 bytes a parameter.
+
+``mixed-*`` is the recipe of ZeRO (arXiv 1910.02054, section 3.1): 16-bit weights and gradients,
+fp32 master weights and states. ``mixed-bf16-fp32-gradients`` is Megatron-LM's bf16 training, which
+accumulates gradients in fp32. ``bf16`` keeps everything in bf16.
+"""
+
+OPTIMIZERS: Mapping[str, Optimizer] = {
+    found.name: found
+    for found in (Optimizer("sgd", 0, 2), Optimizer("momentum", 1, 4), Optimizer("adam", 2, 12))
+}
+"""Named optimizers. Operations per parameter are derived from the update rule.
+
+SGD scales and subtracts (2); momentum adds a scaled sum (2 more); Adam (arXiv 1412.6980, bias
+correction folded into the step size) takes 3 for m, 4 for v, and 5 for the step: square root, add,
+divide, scale, subtract.
+"""
+
+
+def precision(name: str | Precision) -> Precision:
+    """Precision by name; one that is made already is handed back.
+
+    Raises
+    ------
+    UnknownName
+        If there is none; names the nearest.
+    """
+    if isinstance(name, Precision):
+        return name
+    found = PRECISIONS.get(name)
+    if found is None:
+        raise unknown("Precision", name, PRECISIONS)
+    return found
+
+
+def optimizer(name: str | Optimizer) -> Optimizer:
+    """Optimizer by name; one that is made already is handed back.
+
+    Raises
+    ------
+    UnknownName
+        If there is none; names the nearest.
+    """
+    if isinstance(name, Optimizer):
+        return name
+    found = OPTIMIZERS.get(name)
+    if found is None:
+        raise unknown("Optimizer", name, OPTIMIZERS)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
