@@ -115,11 +115,16 @@ class _Planner:
     # where tensors live ----------------------------------------------------------------------
 
     def _host_of_updates(self) -> dict[int, str]:
-        """Tensors of a CPU update lie together, where its weights do."""
+        """Weights, states and gradients of a CPU update lie together, in a host with room."""
         homes: dict[int, str] = {}
+        room = {host: self.capacity[host] for host in self.server.hosts}
         for task in self.tasks:
             if task.kind == "host":
-                home = self._near(task.reads[0])
+                need = sum(self.size[tensor] for tensor in task.reads)
+                near = self._near(task.reads[0])
+                order = sorted(room, key=lambda host: host != near)  # stable: near first
+                home = next((host for host in order if room[host] >= need), near)
+                room[home] -= need
                 homes.update(dict.fromkeys(task.reads, home))
         return homes
 
@@ -248,6 +253,7 @@ class _Planner:
 
     def _host_task(self, task: Task) -> None:
         host = self._home(task.reads[0])
+        self._check_together(task, host)
         stream = f"{host}.{task.group[0]}"
         waits: list[int] = []
         for tensor in task.reads:
@@ -261,6 +267,14 @@ class _Planner:
         )  # fmt: skip
         self._touch(task.reads, host, stream, op)
         self._write(task.writes, host, stream, op)
+
+    def _check_together(self, task: Task, host: str) -> None:
+        """Refuse a CPU update whose tensors had to be spread over several host memories."""
+        for tensor in task.reads:
+            if self._home(tensor) != host:
+                raise self._does_not_fit(
+                    host, self.size[tensor], f"to keep {self._name(tensor)} beside its weights"
+                )
 
     def _collective(self, task: Task) -> None:
         stream = "collective:" + ",".join(task.group)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 from hwmodels.errors import DoesNotFit, InvalidInput, UnknownName
 from hwmodels.server import Server
 from workloads.model import Model
+from workloads.no_gc import no_gc
 from workloads.residency import pager
 from workloads.residency.resident import RESIDENT
 from workloads.schedule import Schedule
@@ -174,14 +176,14 @@ def schedule(
     chosen |= {key: _knob(info, key, value) for key, value in knobs.items()}
     if microbatch is not None:
         _divides(microbatch, share, info)
-        return info.build(Job(name, model, server, minibatch, microbatch), **chosen)
-    sizes = [size for size in _MICROBATCHES if share % size == 0]
-    for size in sizes[:-1]:
-        try:
-            return info.build(Job(name, model, server, minibatch, size), **chosen)
-        except DoesNotFit:
-            continue
-    return info.build(Job(name, model, server, minibatch, sizes[-1]), **chosen)
+        sizes = [microbatch]
+    else:
+        sizes = [size for size in _MICROBATCHES if share % size == 0]
+    with no_gc():
+        for size in sizes[:-1]:
+            with suppress(DoesNotFit):
+                return info.build(Job(name, model, server, minibatch, size), **chosen)
+        return info.build(Job(name, model, server, minibatch, sizes[-1]), **chosen)
 
 
 def _share(info: ScheduleInfo, server: Server, minibatch: int) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hwmodels.server import Server
-
 from workloads.model import Model
 from workloads.schedule import Schedule
 
