@@ -23,26 +23,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from hwmodels.compute import Curve, LayerProfile, Phase
 from hwmodels.errors import CommodiousError, InvalidInput
 from hwmodels.names import unknown
 from hwmodels.read import read_text
-from workloads.model import Layer, Model, Optimizer, Precision, Weight
+from workloads.model import Layer, Model, Weight, optimizer, precision
 
 if TYPE_CHECKING:
-    from workloads.models.profile_schema import ExactTable, LayerTable, ProfileTable
+    from workloads.models.profile_schema import LayerTable, ProfileTable
 
 _DATA = Path(__file__).parent / "profiles"
 _PREFIX = "harmony/"
-_PRECISIONS = {"fp32": Precision("fp32", "fp32", 4, 4, 0, 4, 4)}
-_OPTIMIZERS = {
-    "sgd": Optimizer("sgd", 0, 2),
-    "momentum": Optimizer("momentum", 1, 4),
-    "adam": Optimizer("adam", 2, 12),
-}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
@@ -86,7 +81,7 @@ def from_profile(path: str | Path) -> Model:
     where = str(path)
     try:
         data: object = json.loads(read_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{where} is not valid JSON: {error}.") from None
     if not isinstance(data, dict):
         raise InvalidInput(f"{where} must hold one JSON object with the fields of a profile.")
@@ -100,25 +95,30 @@ def from_profile(path: str | Path) -> Model:
 
 
 def _model(table: ProfileTable, where: str) -> Model:
-    names = _layer_names(table)
-    exact = _Exact(table.exact, _SECONDS[table.time_unit], len(names), where)
+    names = _layer_names(table, where)
+    exact = _exact(table, len(names), where)
     layers: list[Layer] = []
     rows: dict[tuple[str, Phase], Curve] = {}
     for entry in table.layers:
         first = len(layers)
+        times = _group_times(table, entry, exact, where)
         for index in range(first, first + entry.count):
             row = names[index] if exact.present else names[first]
             layers.append(_layer(entry, names[index], row))
             if exact.present or index == first:
-                rows.update(_rows(table, entry, row, index, exact))
+                rows[(row, "forward")] = times.forward.curve(index)
+                rows[(row, "backward")] = times.backward.curve(index)
+                update = exact.update[index] if exact.update else entry.update
+                if update is not None:
+                    rows[(row, "update")] = Curve((1,), (update,))
     try:
         return Model(
             name=table.name,
             layers=tuple(layers),
             input_bytes=round(table.input),
             tokens=table.tokens,
-            precision=_PRECISIONS[table.precision],
-            optimizer=_OPTIMIZERS[table.optimizer],
+            precision=precision(table.precision),
+            optimizer=optimizer(table.optimizer),
             profile=LayerProfile(table.gpu, rows),
             notes=(f"Layer times were measured on {table.gpu}.", *table.notes),
         )
@@ -126,7 +126,7 @@ def _model(table: ProfileTable, where: str) -> Model:
         raise InvalidInput(f"{where}: {error}") from None
 
 
-def _layer_names(table: ProfileTable) -> list[str]:
+def _layer_names(table: ProfileTable, where: str) -> list[str]:
     """Make unique names: numbered within a kind, plain where a kind has one layer."""
     totals: Counter[str] = Counter()
     for entry in table.layers:
@@ -138,6 +138,9 @@ def _layer_names(table: ProfileTable) -> list[str]:
             alone = totals[entry.name] == 1
             names.append(entry.name if alone else f"{entry.name}.{used[entry.name]}")
             used[entry.name] += 1
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise InvalidInput(f"{where}: two layers are named {twice[0]!r}; name them apart.")
     return names
 
 
@@ -161,59 +164,90 @@ def _layer(entry: LayerTable, name: str, row: str) -> Layer:
     )
 
 
-class _Exact:
-    """Times of single layers in seconds, by phase and size."""
+class _Exact(NamedTuple):
+    """Times of single layers in seconds, by size; list index = layer."""
 
-    def __init__(self, table: ExactTable, unit: float, layers: int, where: str) -> None:
-        self.forward = _by_size(table.forward, unit, layers, where)
-        self.backward = _by_size(table.backward, unit, layers, where)
-        if table.update and len(table.update) != layers:
-            raise _wrong_length("update", len(table.update), layers, where)
-        self.update = [t * unit for t in table.update]
-        self.present = bool(self.forward or self.backward or self.update)
+    forward: Mapping[int, Sequence[float]]
+    backward: Mapping[int, Sequence[float]]
+    update: Sequence[float]
+
+    @property
+    def present(self) -> bool:
+        return bool(self.forward or self.backward or self.update)
 
 
-def _wrong_length(what: str, found: int, layers: int, where: str) -> InvalidInput:
-    return InvalidInput(
-        f"{where}: 'exact' has {found} {what} times for {layers} layers; give one for each."
+def _exact(table: ProfileTable, layers: int, where: str) -> _Exact:
+    unit = _SECONDS[table.time_unit]
+
+    def scaled(what: str, times: Sequence[float]) -> list[float]:
+        if len(times) != layers:
+            raise InvalidInput(
+                f"{where}: 'exact' has {len(times)} {what} times for {layers} layers; "
+                "give one for each."
+            )
+        return [t * unit for t in times]
+
+    def by_size(phase: str, times: Mapping[str, Sequence[float]]) -> dict[int, list[float]]:
+        for size in times:
+            if not size.isdecimal() or size != str(int(size)) or size == "0":
+                raise InvalidInput(
+                    f"{where}: {size!r} in 'exact' is not a microbatch size; write a whole number "
+                    'of samples, such as "4".'
+                )
+        return {int(size): scaled(f"{phase} size-{size}", found) for size, found in times.items()}
+
+    update = table.exact.update
+    return _Exact(
+        by_size("forward", table.exact.forward),
+        by_size("backward", table.exact.backward),
+        scaled("update", update) if update else (),
     )
 
 
-def _by_size(
-    table: Mapping[str, Sequence[float]], unit: float, layers: int, where: str
-) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
-    for size, times in table.items():
-        if not size.isdecimal():
-            raise InvalidInput(f"{where}: {size!r} in 'exact' is not a microbatch size.")
-        if len(times) != layers:
-            raise _wrong_length(f"size-{size}", len(times), layers, where)
-        found[int(size)] = [t * unit for t in times]
-    return found
+class _Times(NamedTuple):
+    """Times of a group in one phase, with places where its layers' own times go."""
+
+    sizes: tuple[int, ...]
+    mean: Sequence[float]
+    own: tuple[tuple[int, Sequence[float]], ...]
+
+    def curve(self, index: int) -> Curve:
+        if not self.own:
+            return Curve(self.sizes, tuple(self.mean))
+        times = list(self.mean)
+        for place, values in self.own:
+            times[place] = values[index]
+        return Curve(self.sizes, tuple(times))
 
 
-def _curve(
-    sizes: Sequence[int], times: Sequence[float], exact: Mapping[int, Sequence[float]], index: int
-) -> Curve:
-    """Put the layer's own times, where known, before its group's; lengths are checked later."""
-    if not exact or len(sizes) != len(times):
-        return Curve(tuple(sizes), tuple(times))
-    merged = dict(zip(sizes, times, strict=True))
-    merged.update((size, values[index]) for size, values in exact.items())
-    return Curve(*zip(*sorted(merged.items()), strict=True))
+class _GroupTimes(NamedTuple):
+    forward: _Times
+    backward: _Times
 
 
-def _rows(
-    table: ProfileTable, entry: LayerTable, row: str, index: int, exact: _Exact
-) -> dict[tuple[str, Phase], Curve]:
+def _group_times(table: ProfileTable, entry: LayerTable, exact: _Exact, where: str) -> _GroupTimes:
     unit = _SECONDS[table.time_unit]
-    forward = [t * unit for t in entry.forward]
-    backward = [t * unit for t in entry.backward]
-    rows: dict[tuple[str, Phase], Curve] = {
-        (row, "forward"): _curve(table.sizes.forward, forward, exact.forward, index),
-        (row, "backward"): _curve(table.sizes.backward, backward, exact.backward, index),
-    }
-    update = exact.update[index] if exact.update else entry.update
-    if update is not None:
-        rows[(row, "update")] = Curve((1,), (update,))
-    return rows
+
+    def merged(
+        phase: str,
+        sizes: Sequence[int],
+        times: Sequence[float],
+        own: Mapping[int, Sequence[float]],
+    ) -> _Times:
+        if len(times) != len(sizes):
+            raise InvalidInput(
+                f"{where}: layer {entry.name!r} has {len(times)} {phase} times for {len(sizes)} "
+                "microbatch sizes; give one for each."
+            )
+        if any(a >= b for a, b in pairwise(sizes)):
+            raise InvalidInput(f"{where}: {phase} sizes must increase.")
+        known = dict(zip(sizes, times, strict=True))
+        every = sorted({*sizes, *own})
+        mean = [known.get(size, 0.0) * unit for size in every]
+        places = tuple((every.index(size), own[size]) for size in sorted(own))
+        return _Times(tuple(every), mean, places)
+
+    return _GroupTimes(
+        merged("forward", table.sizes.forward, entry.forward, exact.forward),
+        merged("backward", table.sizes.backward, entry.backward, exact.backward),
+    )

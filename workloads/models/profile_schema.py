@@ -39,7 +39,7 @@ class LayerTable(_Table):
     """
 
     name: str
-    count: Positive = 1
+    count: Annotated[int, Field(ge=1, le=100_000)] = 1
     params: Count
     buffers: Bytes = 0.0
     output: Bytes
