@@ -10,9 +10,10 @@ Rules
   no time and has no stream.
 * Streams of one GPU that share a copy engine exclude each other; who was ready first goes first.
 * Ties: operations that end in one instant are handled in the order in which their ends were
-  scheduled, those that become ready together start in order of their ids, and an engine asked for
-  by several operations ready at one time takes the lowest id. Changes of rates come last in an
-  instant, all together. Nothing depends on names or hashes.
+  scheduled. At the end of one, the next of its stream is tried first, then others in the order in
+  which they began to wait for it, last one first. An idle copy engine goes to whoever asks first,
+  one that is handed on to who was ready first, at equal times to the lowest id. Changes of rates
+  come last in an instant, all together. Nothing depends on names or hashes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 
 from hwmodels.errors import Deadlock
 from sim.fabric import Use, alone
-from sim.memory import verify
+from sim.memory import Ledger
 from sim.pool import Clock, Tick
 from sim.program import Path, Program, prepare
 from sim.wiring import Hooks, alone_seconds, wire
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from hwmodels.server import Server
 
 Floats = NDArray[np.float64]
+
+UNDONE = -1.0
+"""End of an operation that has not ended."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def execute(schedule: Schedule, server: Server, algorithm: str = "ring") -> Time
     gc.disable()
     try:
         program = prepare(schedule, server, algorithm)
-        records = _run(program, server.resources)
+        records = _run(schedule, program, server)
         if len(records.sequence) < 2 * len(schedule.ops):
             raise _deadlock(schedule, records)
         return _timeline(schedule, server, program, records)
@@ -126,58 +130,71 @@ class _Records(NamedTuple):
     last: list[int]
     late_starts: dict[int, float]
     sequence: list[int]
-    waits: list[int]
+    peak: dict[str, int]
 
 
-def _run(program: Program, capacities: Mapping[str, float]) -> _Records:
+def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
     """Let SimPy run until nothing is left to do."""
     total = len(program.lane)
     clock = Clock.start()
     env: Any = clock.env
     queue, number, settle, late = clock.queue, clock.number, clock.settle, clock.late
-    first, successors, waits = program.first, program.successors, program.waits
-    ready, end, last = [0.0] * total, [0.0] * total, [-1] * total
-    records = _Records(ready, end, last, {}, [], waits)
-    log = records.sequence.append
+    after, following, allocs, frees = (
+        program.after, program.following, program.allocs, program.frees
+    )  # fmt: skip
+    ready, end, last = [0.0] * total, [UNDONE] * total, [-1] * total
+    sequence: list[int] = []
+    ledger = Ledger(schedule, server.memory, sequence)
+    records = _Records(ready, end, last, {}, sequence, ledger.peak)
+    log, used, size, peak = sequence.append, ledger.used, ledger.size, ledger.peak
     freed: list[int] = []
+    # Who asks again at the end of an op that is not done: a chain through ``behind``.
+    watcher, behind = [-1] * total, [-1] * total
 
-    def start(op: int, now: float) -> None:
+    def started(op: int) -> None:
+        ledger.take(op, allocs[op])
+        log(~op)
+
+    def attempt(op: int, cause: int, now: float) -> None:
+        """Start an operation, the first of its stream that is not done, if nothing is missing."""
+        for before in reversed(after[op]):  # the latest one is the likeliest to be missing
+            if end[before] < 0.0:
+                behind[op] = watcher[before]
+                watcher[before] = op
+                return
+        ready[op] = now
+        last[op] = cause
         wait = delay[op]
-        if wait >= 0.0:
-            log(~op)
-            tick = tick_of[op]
-            tick.op = op
-            heappush(queue, (now + wait, 1, next(number), tick))
-        else:
-            tick_of[op].begin(op)
+        tick = tick_of[op]
+        if wait < 0.0:
+            tick.begin(op)
+            return
+        for tensor, device in allocs[op]:
+            used[device] = level = used[device] + size[tensor]
+            if level > peak[device]:
+                ledger.raised(op, device)
+        log(~op)
+        tick.op = op
+        heappush(queue, (now + wait, 1, next(number), tick))
 
     def done(op: int) -> None:
-        """End an operation and start all that waited for nothing else."""
+        """End an operation and try all that may have waited for it."""
         now = env._now
         while True:
             end[op] = now
             log(op)
-            for follower in successors[first[op] : first[op + 1]]:
-                missing = waits[follower] - 1
-                waits[follower] = missing
-                if missing:
-                    continue
-                ready[follower] = now
-                last[follower] = op
-                wait = delay[follower]  # as in start(), without the price of a call
-                if wait >= 0.0:
-                    log(~follower)
-                    tick = tick_of[follower]
-                    tick.op = follower
-                    heappush(queue, (now + wait, 1, next(number), tick))
-                else:
-                    tick_of[follower].begin(follower)
+            for tensor, device in frees[op]:
+                used[device] -= size[tensor]
+            if following[op] >= 0:
+                attempt(following[op], op, now)
+            waiting = watcher[op]
+            while waiting >= 0:
+                rest = behind[waiting]
+                attempt(waiting, op, now)
+                waiting = rest
             if not freed:
                 return
             op = freed.pop()
-
-    def started(op: int) -> None:
-        log(~op)
 
     def elapsed(tick: Tick) -> None:
         tick.callbacks = tick.again
@@ -186,11 +203,11 @@ def _run(program: Program, capacities: Mapping[str, float]) -> _Records:
             settle()
 
     hooks = Hooks(elapsed, done, started, freed, ready, records.late_starts, list(program.nbytes))
-    wiring = wire(program, capacities, clock, hooks)
+    wiring = wire(program, server.resources, clock, hooks)
     tick_of = [wiring.ticks[lane] for lane in program.lane]
     delay = _per_op(program, wiring.latency, wiring.rate).tolist()
-    for op in [op for op, missing in enumerate(waits) if not missing]:
-        start(op, 0.0)
+    for op in program.heads:
+        attempt(op, -1, 0.0)
         if freed:
             done(freed.pop())
     settle()
@@ -213,7 +230,6 @@ def _timeline(schedule: Schedule, server: Server, program: Program, records: _Re
     start = ready.copy()
     for op, when in records.late_starts.items():
         start[op] = when
-    sequence = np.array(records.sequence, np.int64)
     lanes = program.lanes
     paths: dict[Path, int] = {}
     index = [paths.setdefault(x.path, len(paths)) if x.path else -1 for x in lanes]
@@ -236,8 +252,8 @@ def _timeline(schedule: Schedule, server: Server, program: Program, records: _Re
         alone_of,
         np.array(index, np.int32)[np.array(program.lane, np.int32)],
         tuple(paths),
-        sequence,
-        verify(schedule, sequence, server.memory),
+        np.array(records.sequence, np.int64),
+        records.peak,
     )
 
 

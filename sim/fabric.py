@@ -87,45 +87,74 @@ def max_min(
     counts = [0] * len(kinds)
     for kind in members:
         counts[kind] += 1
-    rates = _fill(list(kinds), counts, capacities)
+    names: dict[str, int] = {}
+    indexed = [
+        [(names.setdefault(r, len(names)), multiplicity) for r, multiplicity in use.usage]
+        for use in kinds
+    ]
+    limits = [use.cap for use in kinds]
+    rates = fill(indexed, limits, counts, [capacities[resource] for resource in names])
     return [rates[kind] for kind in members]
 
 
-def _fill(
-    kinds: Sequence[Use], counts: Sequence[int], capacities: Mapping[str, float]
+def fill(
+    usages: Sequence[Sequence[tuple[int, float]]],
+    caps: Sequence[float],
+    counts: Sequence[int],
+    capacities: Sequence[float],
 ) -> list[float]:
-    """Progressive filling over kinds of flows, ``counts`` of each."""
-    taken: dict[str, float] = {}  # B/s of flows that are held
-    rising: dict[str, float] = {}  # multiplicity of flows that still rise
-    for use, count in zip(kinds, counts, strict=True):
-        for resource, multiplicity in use.usage:
-            taken[resource] = 0.0
-            rising[resource] = rising.get(resource, 0.0) + multiplicity * count
-    rates = [math.inf] * len(kinds)
-    free = list(range(len(kinds)))
+    """Progressive filling over kinds of flows, as `max_min` but with resources by number.
+
+    Parameters
+    ----------
+    usages, caps : sequences
+        Of each kind of flow, as in `max_min`.
+    counts : sequence of int
+        Flows of each kind.
+    capacities : sequence of float
+        B/s of each resource.
+
+    Returns
+    -------
+    list of float
+        B/s of one flow of each kind.
+    """
+    taken = [0.0] * len(capacities)  # B/s of flows that are held
+    rates = [math.inf] * len(caps)
+    free = list(range(len(caps)))
     level = 0.0
     while free:
+        rising: dict[int, float] = {}  # multiplicity of flows that still rise
+        lowest = math.inf
+        for i in free:
+            count = counts[i]
+            if caps[i] < lowest:
+                lowest = caps[i]
+            for r, multiplicity in usages[i]:
+                rising[r] = rising.get(r, 0.0) + multiplicity * count
+        fills = {r: (capacities[r] - taken[r]) / load for r, load in rising.items()}
+        if fills:
+            lowest = min(lowest, *fills.values())
         # The level never falls; rounding in capacity - taken could say otherwise.
-        fills = {r: max((capacities[r] - taken[r]) / load, level) for r, load in rising.items()}
-        level = min([kinds[i].cap for i in free] + list(fills.values()))
+        level = max(level, lowest)
         if level == math.inf:
             break
         edge = level * (1.0 + TIE)
-        full = {resource for resource, fill in fills.items() if fill <= edge}
+        full = {r for r, height in fills.items() if height <= edge}
         still: list[int] = []
         for i in free:
-            usage, cap = kinds[i]
-            if cap > edge and not any(resource in full for resource, _ in usage):
-                still.append(i)
-                continue
-            rates[i] = min(level, cap)
-            for resource, multiplicity in usage:
-                taken[resource] += rates[i] * multiplicity * counts[i]
+            usage = usages[i]
+            if caps[i] > edge:
+                for r, _ in usage:
+                    if r in full:
+                        break
+                else:
+                    still.append(i)
+                    continue
+            rates[i] = rate = min(level, caps[i])
+            for r, multiplicity in usage:
+                taken[r] += rate * multiplicity * counts[i]
         free = still
-        rising = {}
-        for i in free:
-            for resource, multiplicity in kinds[i].usage:
-                rising[resource] = rising.get(resource, 0.0) + multiplicity * counts[i]
     return rates
 
 

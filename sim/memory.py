@@ -7,7 +7,7 @@ run, simulated or measured, from nothing but the order in which operations start
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
@@ -46,21 +46,6 @@ class Steps(NamedTuple):
     nbytes: Ints
     tensor: Ints
     op: Ints
-
-
-class Level(NamedTuple):
-    """Memory in use on one device.
-
-    Attributes
-    ----------
-    seconds : array of float
-        Times of change.
-    nbytes : array of int
-        Bytes in use from each of these times on.
-    """
-
-    seconds: Floats
-    nbytes: Ints
 
 
 class _Numbers(dict[str, int]):
@@ -105,94 +90,108 @@ def steps(schedule: Schedule, sequence: Ints) -> Steps:
     return Steps(tuple(number), device, sign * size[tensor], tensor, op)
 
 
-def verify(schedule: Schedule, sequence: Ints, capacity: Callable[[str], int]) -> dict[str, int]:
-    """Check that no device ever holds more than it can.
+class Ledger:
+    """Bytes in use on every device while a run goes on.
 
     Parameters
     ----------
     schedule : Schedule
-    sequence : array of int
-        Order of starts and ends, as `order` gives it.
     capacity : callable
         Usable bytes of a device.
+    history : sequence of int
+        Starts (as ``~op``) and ends (as ``op``) so far; read only to explain an overflow.
 
-    Returns
-    -------
-    dict of str to int
-        Largest number of bytes in use at one time, by device.
+    Attributes
+    ----------
+    used, peak : dict of str to int
+        Bytes in use now, and the largest number at one time so far, by device.
+    size : list of int
+        Bytes of each tensor.
 
     Raises
     ------
     DoesNotFit
-        At the first overflow: device, operation, bytes, and the largest tensors there.
+        If what is there at the beginning is too much.
     UnknownName
         If ``capacity`` does not know a device.
     """
-    found = steps(schedule, sequence)
-    peak: dict[str, int] = {}
-    broken: list[tuple[int, str]] = []
-    for i, device in enumerate(found.devices):
-        mine = np.flatnonzero(found.device == i)
-        used = np.cumsum(found.nbytes[mine])
-        peak[device] = int(used.max(initial=0))
-        usable = capacity(device)
-        if peak[device] > usable:
-            broken.append((int(mine[np.argmax(used > usable)]), device))
-    if broken:
-        at, device = min(broken)
-        raise _overflow(schedule, found, at, device, capacity(device))
-    return peak
+
+    def __init__(
+        self, schedule: Schedule, capacity: Callable[[str], int], history: Sequence[int]
+    ) -> None:
+        self._schedule = schedule
+        self._history = history
+        self.size = [tensor.nbytes for tensor in schedule.tensors]
+        self.peak: dict[str, int] = {}
+        self.used = _Used(capacity, self.peak)
+        for device in schedule.capacity:
+            self.used[device] += 0
+        self.take(-1, schedule.initial)
+
+    def take(self, op: int, places: Sequence[Place]) -> None:
+        """Operation ``op`` starts and takes the memory of ``places``.
+
+        Raises
+        ------
+        DoesNotFit
+            Naming device, operation, bytes and the largest tensors there.
+        """
+        used, size, peak = self.used, self.size, self.peak
+        for tensor, device in places:
+            used[device] = level = used[device] + size[tensor]
+            if level > peak[device]:
+                self.raised(op, device)
+
+    def raised(self, op: int, device: str) -> None:
+        """Note that operation ``op`` has brought a device to a new peak.
+
+        Raises
+        ------
+        DoesNotFit
+            If that is more than the device has.
+        """
+        level = self.used[device]
+        if level > self.used.capacity[device]:
+            raise self._overflow(op, device)
+        self.peak[device] = level
+
+    def _overflow(self, op: int, device: str) -> DoesNotFit:
+        """Say who took the last byte, and what else is there."""
+        tensors, ops = self._schedule.tensors, self._schedule.ops
+        held = dict.fromkeys(t for t, where in self._schedule.initial if where == device)
+        for event in self._history:
+            for place in ops[~event].allocs if event < 0 else ops[event].frees:
+                if place[1] == device and event < 0:
+                    held[place[0]] = None
+                elif place[1] == device:
+                    held.pop(place[0], None)
+        largest = sorted(held, key=lambda t: (-tensors[t].nbytes, t))[:3]
+        names = ", ".join(f"{tensors[t].name} {tensors[t].nbytes} bytes" for t in largest)
+        before = sum(tensors[t].nbytes for t in held)
+        capacity = self.used.capacity[device]
+        if op < 0:
+            return DoesNotFit(
+                f"schedule {self._schedule.name}: {before} bytes lie on {device} before the first "
+                f"operation, which has {capacity} (largest: {names})."
+            )
+        return DoesNotFit(
+            f"schedule {self._schedule.name}: op {op} ({ops[op].phase}) takes "
+            f"{sum(tensors[t].nbytes for t, where in ops[op].allocs if where == device)} bytes on "
+            f"{device}, where {before} of {capacity} bytes are in use"
+            + (f" (largest: {names})." if names else ".")
+        )
 
 
-def _overflow(schedule: Schedule, found: Steps, at: int, device: str, capacity: int) -> DoesNotFit:
-    """Say who took the last byte, and what else is there."""
-    mine = found.devices.index(device)
-    held: dict[int, int] = {}
-    here = np.flatnonzero(found.device[:at] == mine)
-    for tensor, nbytes in zip(
-        found.tensor[here].tolist(), found.nbytes[here].tolist(), strict=True
-    ):
-        held[tensor] = held.get(tensor, 0) + nbytes
-    used = sum(held.values())
-    largest = sorted((t for t in held if held[t]), key=lambda t: (-held[t], t))[:3]
-    names = ", ".join(f"{schedule.tensors[t].name} {held[t]} bytes" for t in largest)
-    op, tensor = int(found.op[at]), schedule.tensors[int(found.tensor[at])]
-    who = f"op {op} ({schedule.ops[op].phase})" if op >= 0 else "the initial state"
-    return DoesNotFit(
-        f"schedule {schedule.name}: {who} takes {tensor.nbytes} bytes for {tensor.name} on "
-        f"{device}, where {used} of {capacity} bytes are in use"
-        + (f" (largest: {names})." if names else ".")
-    )
+class _Used(dict[str, int]):
+    """Bytes in use by device; a device is looked up on the server when it is first asked for."""
 
+    def __init__(self, capacity: Callable[[str], int], peak: dict[str, int]) -> None:
+        super().__init__()
+        self.capacity: dict[str, int] = {}
+        self._find = capacity
+        self._peak = peak
 
-def level(
-    schedule: Schedule, start: Floats, end: Floats, device: str, sequence: Ints | None = None
-) -> Level:
-    """Memory in use on one device over the time of a run.
-
-    Parameters
-    ----------
-    schedule : Schedule
-    start, end : array of float
-        Seconds, by op id.
-    device : str
-        GPU or host memory.
-    sequence : array of int, optional
-        Order of starts and ends if the run kept it; else that of `order`.
-
-    Returns
-    -------
-    Level
-        The first entry is at time zero.
-    """
-    found = steps(schedule, order(start, end) if sequence is None else sequence)
-    if device not in found.devices:
-        return Level(np.zeros(1), np.zeros(1, np.int64))
-    mine = (found.device == found.devices.index(device)) & (found.nbytes != 0)
-    op, nbytes = found.op[mine], found.nbytes[mine]
-    when = np.where(nbytes < 0, end[op], start[op])
-    when[op < 0] = 0.0
-    seconds = np.concatenate([[0.0], when])
-    used = np.concatenate([[0], np.cumsum(nbytes)])
-    last = np.append(np.diff(seconds) > 0, True)
-    return Level(seconds[last], used[last])
+    def __missing__(self, device: str) -> int:
+        self.capacity[device] = self._find(device)
+        self._peak[device] = 0
+        return 0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from simpy import Environment
 from simpy.events import Event
 
-from sim.fabric import Share, max_min
+from sim.fabric import Share, fill
 
 INF = math.inf
 
@@ -131,8 +131,15 @@ class Rates:
         self, slots: Sequence[int], flows: Sequence[Share], capacities: Mapping[str, float]
     ) -> None:
         self._slots = slots
-        self._flows = flows
-        self._capacities = capacities
+        numbers: dict[str, int] = {}
+        kinds: dict[tuple[tuple[tuple[int, float], ...], float], int] = {}
+        self._kind: list[int] = []
+        for flow in flows:
+            usage = tuple((numbers.setdefault(r, len(numbers)), m) for r, m in flow.usage)
+            self._kind.append(kinds.setdefault((usage, flow.limit), len(kinds)))
+        self._usages = [usage for usage, _ in kinds]
+        self._limits = [limit for _, limit in kinds]
+        self._capacities = [capacities[resource] for resource in numbers]
         self._states: dict[int, dict[int, float]] = {}
         self._changes: dict[tuple[int, int], Change] = {}
         self._kept = 0
@@ -141,12 +148,23 @@ class Rates:
         """Rate in B/s of every active slot."""
         found = self._states.get(active)
         if found is None:
-            chosen = [i for i in range(len(self._flows)) if active >> i & 1]
-            flows = [self._flows[i] for i in chosen]
-            rates = max_min([f.usage for f in flows], [f.limit for f in flows], self._capacities)
-            found = self._states[active] = {
-                self._slots[i]: rate for i, rate in zip(chosen, rates, strict=True)
-            }
+            chosen: list[int] = []
+            left = active
+            while left:
+                lowest = left & -left
+                chosen.append(lowest.bit_length() - 1)
+                left ^= lowest
+            counts: dict[int, int] = {}
+            for i in chosen:
+                counts[self._kind[i]] = counts.get(self._kind[i], 0) + 1
+            rates = fill(
+                [self._usages[kind] for kind in counts],
+                [self._limits[kind] for kind in counts],
+                list(counts.values()),
+                self._capacities,
+            )
+            rate_of = dict(zip(counts, rates, strict=True))
+            found = self._states[active] = {self._slots[i]: rate_of[self._kind[i]] for i in chosen}
             self._kept += len(found)
         return found
 
@@ -159,7 +177,12 @@ class Rates:
                 self._changes.clear()
                 self._kept = 0
             before, after = self.state(old), self.state(new)
-            joined = {self._slots[i] for i in range(len(self._flows)) if new & ~old & 1 << i}
+            joined: set[int] = set()
+            left = new & ~old
+            while left:
+                lowest = left & -left
+                joined.add(self._slots[lowest.bit_length() - 1])
+                left ^= lowest
             fresh = tuple((slot, rate) for slot, rate in after.items() if slot in joined)
             scaled = tuple(
                 (slot, before[slot] / rate)

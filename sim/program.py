@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from hwmodels.compute import LayerProfile, Work, seconds
 from hwmodels.errors import InvalidSchedule
 from sim.collectives import Phase, phases, traffic
 from sim.fabric import Usage
-from workloads.schedule import Op, Schedule
+from workloads.schedule import Op, Place, Schedule
 
 if TYPE_CHECKING:
     from hwmodels.server import Server
@@ -84,10 +83,14 @@ class Program:
         Lane of each operation.
     nbytes : list of int
         Bytes of each operation.
-    waits : list of int
-        How many operations each one waits for, its stream's previous one included.
-    first, successors : list of int
-        Operation i is waited for by ``successors[first[i] : first[i + 1]]``, increasing.
+    after : sequence of tuple of int
+        What each operation waits for besides its stream's previous one.
+    following : list of int
+        The next operation of the same stream; -1 after the last one.
+    heads : list of int
+        Operations without a previous one: first of a stream, or on no stream.
+    allocs, frees : sequence of tuple of Place
+        Memory taken where an operation starts and given back where it ends.
     plans : dict of int to tuple of Phase
         Phases of each collective and host operation.
     """
@@ -95,9 +98,11 @@ class Program:
     lanes: list[Lane]
     lane: list[int]
     nbytes: list[int]
-    waits: list[int]
-    first: list[int]
-    successors: list[int]
+    after: Sequence[tuple[int, ...]]
+    following: list[int]
+    heads: list[int]
+    allocs: Sequence[tuple[Place, ...]]
+    frees: Sequence[tuple[Place, ...]]
     plans: dict[int, tuple[Phase, ...]]
 
 
@@ -129,57 +134,40 @@ def prepare(schedule: Schedule, server: Server, algorithm: str = "ring") -> Prog
     """
     ops = schedule.ops
     if not ops:
-        return Program([], [], [], [], [0], [], {})
-    (ids, kinds, streams, after, devices, names, _, _, works, nbytes, peers, groups, *_) = zip(
-        *ops, strict=True
-    )
+        return Program([], [], [], (), [], [], (), (), {})
+    (ids, kinds, streams, after, devices, names, _, _, works, nbytes, peers, groups, _, _,
+     allocs, frees) = zip(*ops, strict=True)  # fmt: skip
     if ids != tuple(range(len(ops))):
         wrong = next(i for i, op in enumerate(ops) if op.id != i)
         raise InvalidSchedule(f"op at position {wrong} has id {ids[wrong]}; it must be {wrong}.")
     numbers = _Numbers()
-    keys = zip(kinds, streams, names, devices, map(id, works), peers, groups, strict=True)
+    keys = zip(streams, names, map(id, works), devices, peers, kinds, groups, strict=True)
     lane = list(map(numbers.__getitem__, keys))
     lane_ids = np.array(lane, np.int32)
     examples = [ops[i] for i in np.unique(lane_ids, return_index=True)[1].tolist()]
     cost: dict[tuple[int, str], float] = {}
     lanes = [_lane(op, server, schedule.profile, cost) for op in examples]
-    queue = _Numbers({"": 0})
-    stream = np.array([queue[found.stream] for found in lanes], np.int32)[lane_ids]
-    waits, first, successors = _edges(after, stream)
+    following, heads = _queues(lanes, lane_ids)
     plans = _plans(schedule, server, lanes, lane, algorithm)
     for number, found in enumerate(lanes):
         if found.kind == "collective":
             lanes[number] = found._replace(path=_collective_path(number, lane, ops, plans))
-    return Program(lanes, lane, list(nbytes), waits, first, successors, plans)
+    return Program(lanes, lane, list(nbytes), after, following, heads, allocs, frees, plans)
 
 
-def _edges(after: Sequence[tuple[int, ...]], stream: Ids) -> tuple[list[int], list[int], list[int]]:
-    """Count what each operation waits for and list who waits for it; streams are in order.
-
-    Returns
-    -------
-    waits, first, successors : list of int
-        As in `Program`.
-    """
-    total = len(after)
-    counts = np.fromiter(map(len, after), np.int32, total)
-    source = np.fromiter(chain.from_iterable(after), np.int64, int(counts.sum()))
-    target = np.repeat(np.arange(total), counts)
-    if len(source) and (source.min() < 0 or source.max() >= total):
-        bad = int(target[np.flatnonzero((source < 0) | (source >= total))[0]])
-        raise InvalidSchedule(
-            f"op {bad} waits for {after[bad]}, but there are ops 0 to {total - 1}."
-        )
-    by_stream = np.argsort(stream, kind="stable")
-    same = (np.diff(stream[by_stream]) == 0) & (stream[by_stream][1:] > 0)
-    source = np.concatenate([source, by_stream[:-1][same]])
-    target = np.concatenate([target, by_stream[1:][same]])
-    pairs = source << 32 | target
-    pairs.sort()
-    first = np.zeros(total + 1, np.int64)
-    np.cumsum(np.bincount(source, minlength=total), out=first[1:])
-    waits = np.bincount(target, minlength=total)
-    return waits.tolist(), first.tolist(), (pairs & 0xFFFFFFFF).tolist()
+def _queues(lanes: Sequence[Lane], lane: Ids) -> tuple[list[int], list[int]]:
+    """Next operation of the same stream, and the operations without a previous one."""
+    number = _Numbers({"": 0})
+    stream = np.array([number[found.stream] for found in lanes])
+    # 16 bits sort in linear time
+    stream = stream.astype(np.uint16 if len(number) < 1 << 16 else np.int64)[lane]
+    order = np.argsort(stream, kind="stable")
+    behind = (stream[order[1:]] == stream[order[:-1]]) & (stream[order[1:]] > 0)
+    following = np.full(len(lane), -1)
+    following[order[:-1][behind]] = order[1:][behind]
+    head = np.ones(len(lane), np.bool_)
+    head[order[1:][behind]] = False
+    return following.tolist(), np.flatnonzero(head).tolist()
 
 
 def _lane(

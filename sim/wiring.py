@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -66,10 +66,11 @@ class Wiring(NamedTuple):
 
 
 class _Port(NamedTuple):
-    """A kind of flow on one stream."""
+    """A kind of flow; of those with one owner (a stream or a copy engine) one runs at a time."""
 
-    stream: str
+    owner: Hashable
     use: Use
+    latency: float
 
 
 def wire(program: Program, capacities: Mapping[str, float], clock: Clock, hooks: Hooks) -> Wiring:
@@ -83,26 +84,21 @@ def wire(program: Program, capacities: Mapping[str, float], clock: Clock, hooks:
     clock : Clock
     hooks : Hooks
     """
+    engines = _shared_engines(program.lanes)
     ports: dict[_Port, int] = {}
-    copies = {
-        number: ports.setdefault(
-            _Port(lane.stream, Use(lane.path.usage, lane.path.cap)), len(ports)
-        )
-        for number, lane in enumerate(program.lanes)
-        if lane.kind == "copy" and lane.path is not None
-    }
-    steps = {
-        op: [
-            ports.setdefault(
-                _Port(program.lanes[program.lane[op]].stream, Use(step.usage, step.cap)), len(ports)
-            )
-            for step in plan
-        ]
-        for op, plan in program.plans.items()
-    }
+    copies: dict[int, int] = {}
+    for number, lane in enumerate(program.lanes):
+        if lane.kind == "copy" and lane.path is not None:
+            owner = lane.engine if lane.engine in engines else lane.stream
+            port = _Port(owner, Use(lane.path.usage, lane.path.cap), lane.path.latency)
+            copies[number] = ports.setdefault(port, len(ports))
+    steps: dict[int, list[int]] = {}
+    for op, plan in program.plans.items():
+        owner = program.lanes[program.lane[op]].stream
+        wanted = [_Port(owner, Use(step.usage, step.cap), 0.0) for step in plan]
+        steps[op] = [ports.setdefault(port, len(ports)) for port in wanted]
     flows = _flows(list(ports), capacities, clock, hooks)
     clocks: dict[str, Tick] = {}
-    engines = _shared_engines(program.lanes)
     phased = _phased(program.plans, steps, flows, clock, hooks)
     wiring = Wiring([], [], [])
     for number, lane in enumerate(program.lanes):
@@ -128,8 +124,8 @@ def _flows(
     ports: Sequence[_Port], capacities: Mapping[str, float], clock: Clock, hooks: Hooks
 ) -> list[Tick]:
     """Make one tick a port: a plain wait where no other stream can slow the flow, else a pool's."""
-    number: dict[str, int] = {}
-    owners = [number.setdefault(port.stream, len(number)) for port in ports]
+    number: dict[Hashable, int] = {}
+    owners = [number.setdefault(port.owner, len(number)) for port in ports]
     found = shares(owners, [port.use for port in ports], capacities)
     ticks: list[Tick] = []
     for _ in ports:
@@ -140,15 +136,15 @@ def _flows(
     for i, share in enumerate(found):
         members.setdefault(share.pool, []).append(i)
     for inside in members.values():
-        streams = list(dict.fromkeys(owners[i] for i in inside))
-        if len(streams) == 1:
+        slots = list(dict.fromkeys(owners[i] for i in inside))
+        if len(slots) == 1:
             for i in inside:
                 ticks[i].rate = found[i].limit
             continue
         for bit, i in enumerate(inside):
-            ticks[i].slot, ticks[i].bit = streams.index(owners[i]), 1 << bit
+            ticks[i].slot, ticks[i].bit = slots.index(owners[i]), 1 << bit
         rates = Rates([ticks[i].slot for i in inside], [found[i] for i in inside], capacities)
-        pool(clock, [ticks[i] for i in inside], rates, len(streams), hooks.amount)
+        pool(clock, [ticks[i] for i in inside], rates, len(slots), hooks.amount)
     return ticks
 
 
@@ -176,44 +172,40 @@ def _shared_engines(lanes: Sequence[Lane]) -> dict[tuple[str, int], _Engine]:
 class _Engine:
     """One copy engine: who waits, by time of readiness and then id, and whether it is busy."""
 
-    __slots__ = ("busy", "grant", "listed", "waiting")
+    __slots__ = ("busy", "waiting")
 
     def __init__(self) -> None:
         self.busy = False
-        self.listed = False  # will be granted at the end of this instant
         self.waiting: list[tuple[float, int, Tick]] = []
 
 
 def _take_turns(tick: Tick, engine: _Engine, clock: Clock, hooks: Hooks) -> None:
     """Let the operations of ``tick`` wait for the copy engine, and hand it on when they end."""
-    late, queue, number = clock.late, clock.queue, clock.number
+    env, queue, number = clock.env, clock.queue, clock.number
     ready, amount = hooks.ready, hooks.amount
 
-    def grant(now: float) -> None:
-        engine.listed = False
-        if engine.busy or not engine.waiting:
-            return
-        engine.busy = True
-        since, op, mine = heappop(engine.waiting)
-        if since < now:
+    def launch(op: int, mine: Tick) -> None:
+        now = env.now
+        if ready[op] < now:
             hooks.late_starts[op] = now
         hooks.started(op)
         mine.op = op
         heappush(queue, (now + mine.latency + amount[op] / mine.rate, 1, next(number), mine))
 
-    def ask() -> None:
-        if not engine.listed:
-            engine.listed = True
-            late.append(grant)
-
     def request(op: int) -> None:
-        heappush(engine.waiting, (ready[op], op, tick))
-        ask()
+        if engine.busy:
+            heappush(engine.waiting, (ready[op], op, tick))
+        else:
+            engine.busy = True
+            launch(op, tick)
 
     def release(op: int) -> None:
-        engine.busy = False
-        ask()
         hooks.done(op)
+        if engine.waiting:
+            _, following, mine = heappop(engine.waiting)
+            launch(following, mine)
+        else:
+            engine.busy = False
 
     tick.begin, tick.finished = request, release
 
