@@ -67,7 +67,7 @@ class Bound(NamedTuple):
     where: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What sets the iteration time.
 
@@ -172,7 +172,7 @@ class Explanation:
         said += ["..."] if len(said) == _NAMED < len(ranked) else []
         return f" ({', '.join(said)})" if said else ""
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text()
 
 

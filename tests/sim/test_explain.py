@@ -56,7 +56,7 @@ def test_lower_bounds(found):
 
 
 def test_text(found):
-    assert found.text() == str(found)
+    assert found.text() == str(found) == repr(found)
     assert found.text().splitlines() == [
         "hand of toy on box takes 18.0 s.",
         "uplink0 sets the step: 33% of the critical path (root0>sw0 33%); then compute 28%, "

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -216,3 +219,56 @@ def test_measured_dates_with_late_starts_still_sum_up(run):
     split = Run(run.schedule, run.server, timeline).time_split()
     assert split.loc["gpu0"].tolist() == pytest.approx([2, 6, 1, 0, 0, 10])
     assert split.loc["gpu1"].tolist() == pytest.approx([3, 10, 1, 0, 2, 3])
+
+
+NAMES = {"gpu0": "zeta", "gpu1": "alpha", "host0": "memory7", "sw0": "s", "root0": "r"}
+
+
+def renamed(text: str) -> str:
+    for old, new in NAMES.items():
+        text = text.replace(old, new)
+    return text
+
+
+def test_names_of_devices_change_nothing_but_names(run):
+    ops = tuple(
+        op._replace(
+            device=renamed(op.device), peer=renamed(op.peer), stream=renamed(op.stream),
+            allocs=tuple((t, renamed(d)) for t, d in op.allocs),
+            frees=tuple((t, renamed(d)) for t, d in op.frees),
+        )
+        for op in run.schedule.ops
+    )  # fmt: skip
+    plan = replace(
+        run.schedule, ops=ops,
+        capacity={renamed(d): size for d, size in run.schedule.capacity.items()},
+        initial=tuple((t, renamed(d)) for t, d in run.schedule.initial),
+        final=tuple((t, renamed(d)) for t, d in run.schedule.final),
+    )  # fmt: skip
+    other = simulate(plan, run_cases.box(renamed(run_cases.BOX)))
+    assert other.timeline.end.tolist() == run.timeline.end.tolist()
+    expected, found = json.loads(renamed(json.dumps(run.summary()))), other.summary()
+    # rows that are equally full are listed by name
+    for summary in (expected, found):
+        summary["links"].sort(key=lambda row: row["resource"])
+    assert found == expected
+
+
+def test_hash_seed_changes_nothing():
+    code = (
+        "import sys, json; sys.path.insert(0, 'tests')\n"
+        "import hwmodels, sim; from toys import chain\n"
+        "from workloads.schedules.catalog import schedule\n"
+        "box = hwmodels.server('pcie-4u-4x1080ti')\n"
+        "model = chain(7, weight=10**9, gradient=1, state=2, boundary=10**8, stash=10**8)\n"
+        "run = sim.simulate(schedule('harmony-pp', model, box, minibatch=8, microbatch=1), box)\n"
+        "print(json.dumps(run.summary()), run.explain(), run.ops().to_csv())"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(said) == 1
