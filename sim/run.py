@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sim.picture import Picture
 
 
-def simulate(schedule: Schedule, server: Server) -> Run:
+def simulate(schedule: Schedule, server: Server, collectives: str = "ring") -> Run:
     """Replay a schedule on a model of a server.
 
     Parameters
@@ -33,6 +33,9 @@ def simulate(schedule: Schedule, server: Server) -> Run:
     server : Server
         Needs the devices that the schedule names; may differ from the one it was built for in
         everything else (faster links, other GPUs).
+    collectives : str
+        Algorithm of all collectives: ``ring``, ``tree``, ``chain``, ``halving_doubling`` or
+        ``hierarchical``.
 
     Returns
     -------
@@ -55,7 +58,7 @@ def simulate(schedule: Schedule, server: Server) -> Run:
     >>> plan = workloads.schedule("harmony-pp", workloads.model("gpt2-xl"), box, minibatch=64)
     >>> sim.simulate(plan, box)  # doctest: +SKIP
     """
-    return Run(schedule, server, execute(schedule, server))
+    return Run(schedule, server, execute(schedule, server, collectives))
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -190,6 +190,17 @@ def test_collective_is_charged_to_both_gpus():
     }  # fmt: skip
 
 
+def test_the_algorithm_of_collectives_can_be_chosen():
+    # a tree over two GPUs: 6 GB to the root at 3 GB/s, then 6 GB back
+    ops = (
+        Op(0, "collective", "collective:gpu0,gpu1", (), "gpu0", "all_reduce",
+           nbytes=6 * GB, group=("gpu0", "gpu1")),
+    )  # fmt: skip
+    plan = replace(run_cases.plan(), ops=ops, initial=(), final=())
+    assert simulate(plan, run_cases.box()).duration == pytest.approx(2)
+    assert simulate(plan, run_cases.box(), collectives="tree").duration == pytest.approx(4)
+
+
 def test_several_iterations_report_the_period():
     run = simulate(repeat(run_cases.plan(), 3), run_cases.box())
     assert run.duration == pytest.approx(54)
