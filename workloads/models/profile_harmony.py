@@ -73,7 +73,7 @@ def _exact(table: HarmonyTable, where: str) -> ExactTable:
                 f"{where}: 'exact_per_layer' has backward times at {size} samples but no forward "
                 "times there, so the recompute cannot be taken off; add them to 'fwd_us'."
             )
-        pairs = zip(exact.fwd_us[size], times, strict=False)
+        pairs = zip(exact.fwd_us[size], times, strict=True)
         backward[size] = [max(0.0, both - forward) * 1e-6 for forward, both in pairs]
     forward = {size: [t * 1e-6 for t in times] for size, times in exact.fwd_us.items()}
     update = [t * 1e-6 for t in exact.update_cpu_us]
@@ -131,6 +131,16 @@ def _check_lengths(table: HarmonyTable, where: str) -> None:
                     f"{where}: {name!r} of group {group.type!r} has {found} values for "
                     f"{len(sizes)} microbatch sizes; give one for each."
                 )
+    exact = table.exact_per_layer
+    if exact is None:
+        return
+    lists = [exact.update_cpu_us, *exact.fwd_us.values(), *exact.bwd_incl_recompute_us.values()]
+    for times in lists:
+        if len(times) != table.num_layers:
+            raise InvalidInput(
+                f"{where}: a list in 'exact_per_layer' has {len(times)} times for "
+                f"{table.num_layers} layers; give one for each."
+            )
 
 
 def convert(table: HarmonyTable, where: str) -> ProfileTable:
