@@ -100,7 +100,7 @@ class _Memory:
             for place in op.allocs:
                 if place in self.held:
                     _fail(op, f"allocates {self._say(place)}, which is already there")
-                self.held[place] = _Held(None)
+                self.held[place] = _Held(op.id if op.phase == "barrier" else None)
                 self.where.setdefault(place[0], set()).add(place[1])
             for place in reads(op):
                 self._read(op, place)
@@ -244,15 +244,15 @@ def _memory_flow(schedule: Schedule) -> tuple[Flow, Flow]:
         held[device] += size[tensor]
         needed[(-1, device)] = needed.get((-1, device), 0) + size[tensor]
     for op in schedule.ops:
+        if op.phase == "barrier":
+            for device, room in schedule.capacity.items():
+                made[(op.id, device)] = room - held[device]
         for tensor, device in op.allocs:
             held[device] += size[tensor]
             needed[(op.id, device)] = needed.get((op.id, device), 0) + size[tensor]
         for tensor, device in op.frees:
             held[device] -= size[tensor]
             made[(op.id, device)] = made.get((op.id, device), 0) + size[tensor]
-        if op.phase == "barrier":
-            for device, room in schedule.capacity.items():
-                made[(op.id, device)] = room - held[device]
     return needed, made
 
 

@@ -151,7 +151,7 @@ class Layer:
     stash_bytes : int
         Saved inside the layer for backward, without its input.
     workspace_bytes : int
-        Scratch memory alive only while the layer runs.
+        Scratch memory of the backward, alive only while it runs.
     forward_flops, backward_flops : float
         Backward without recompute.
     forward_bytes, backward_bytes : float

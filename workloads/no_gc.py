@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def no_gc() -> Iterator[None]:
+def no_gc() -> Generator[None]:
     """Keep the collector off, and restore it after.
 
     Schedules and runs make millions of small records and no cycles that matter; scanning them

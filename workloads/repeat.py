@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hwmodels.errors import DoesNotFit, InvalidInput
+from hwmodels.errors import InvalidInput
+from workloads.no_gc import no_gc
 from workloads.schedule import Grant, Op, Place, Schedule, Tensor
+
+_MAKE = Op._make
 
 
 def repeat(schedule: Schedule, iterations: int) -> Schedule:
     """Lay iterations of a synchronous schedule end to end.
 
     Every iteration starts when the one before has ended on all devices (the flush that
-    synchronous training has anyway). Each has its own input batch, which waits in host memory.
+    synchronous training has anyway). The barrier then puts the next input batch in host memory.
 
     Parameters
     ----------
@@ -25,8 +28,6 @@ def repeat(schedule: Schedule, iterations: int) -> Schedule:
     ------
     InvalidInput
         If ``iterations`` is less than 1 or the schedule already has several.
-    DoesNotFit
-        If host memory has no room for all input batches.
     """
     if iterations < 1 or schedule.iterations > 1:
         raise InvalidInput(
@@ -35,34 +36,33 @@ def repeat(schedule: Schedule, iterations: int) -> Schedule:
         )
     inputs = [place for place in schedule.initial if place not in set(schedule.final)]
     tensors = list(schedule.tensors)
-    initial = list(schedule.initial)
     grants = list(schedule.grants)
     ops = list(schedule.ops)
     heads = _heads(schedule)
     tails = _tails(schedule)
-    for _ in range(1, iterations):
-        offset = len(ops) + 1
-        ops.append(_barrier(len(ops), ops, tails, offset - len(schedule.ops) - 1))
-        renamed = _own_inputs(inputs, tensors, initial, grants)
-        for op in schedule.ops:
-            moved = _moved(op, offset, renamed)
-            if op.id in heads:
-                moved = moved._replace(after=(offset - 1, *moved.after))
-            ops.append(moved)
-        for grant in schedule.grants:
-            if grant.alloc >= 0:
-                source = grant.source + offset if grant.source >= 0 else offset - 1
-                grants.append(Grant(grant.alloc + offset, grant.device, source, grant.nbytes))
-    found = replace(
+    touching = _touching(schedule, {tensor for tensor, _ in inputs})
+    with no_gc():
+        for _ in range(1, iterations):
+            offset = len(ops) + 1
+            after = tuple(sorted(tail + offset - len(schedule.ops) - 1 for tail in tails))
+            renamed = _own_inputs(inputs, tensors)
+            ops.append(_barrier(offset - 1, after, inputs, renamed))
+            for tensor, device in inputs:
+                grants.append(Grant(offset - 1, device, offset - 1, tensors[tensor].nbytes))
+            for op in schedule.ops:
+                after = tuple([before + offset for before in op[3]]) if op[3] else ()
+                if op[0] in heads:
+                    after = (offset - 1, *after)
+                moved = _MAKE((op[0] + offset, op[1], op[2], after, *op[4:]))
+                ops.append(_with_inputs(moved, renamed) if op[0] in touching else moved)
+            _later_grants(schedule.grants, offset, grants)
+    return replace(
         schedule,
         ops=tuple(ops),
         tensors=tuple(tensors),
-        initial=tuple(initial),
         grants=tuple(grants),
         iterations=iterations,
     )
-    _check_hosts(found)
-    return found
 
 
 def _heads(schedule: Schedule) -> set[int]:
@@ -82,47 +82,44 @@ def _tails(schedule: Schedule) -> list[int]:
     return list({op.stream: op.id for op in schedule.ops if op.stream}.values())
 
 
-def _barrier(place: int, ops: list[Op], tails: list[int], offset: int) -> Op:
-    after = tuple(sorted(tail + offset for tail in tails))
-    return Op(place, "free", "", after, ops[-1].device, "barrier")
+def _barrier(
+    place: int, after: tuple[int, ...], inputs: list[Place], renamed: dict[int, int]
+) -> Op:
+    """Wait for everything before; the next input batch takes its room in host memory here."""
+    allocs = tuple((renamed[tensor], device) for tensor, device in inputs)
+    return Op(place, "free", "", after, inputs[0][1] if inputs else "", "barrier", allocs=allocs)
 
 
-def _own_inputs(
-    inputs: list[Place], tensors: list[Tensor], initial: list[Place], grants: list[Grant]
-) -> dict[int, int]:
+def _own_inputs(inputs: list[Place], tensors: list[Tensor]) -> dict[int, int]:
     """Add the inputs of one more iteration; returns old id to new id."""
     renamed: dict[int, int] = {}
-    for tensor, device in inputs:
-        fresh = tensors[tensor]._replace(id=len(tensors))
-        renamed[tensor] = fresh.id
-        tensors.append(fresh)
-        initial.append((fresh.id, device))
-        grants.append(Grant(-1, device, -1, fresh.nbytes))
+    for tensor, _ in inputs:
+        renamed[tensor] = len(tensors)
+        tensors.append(tensors[tensor]._replace(id=len(tensors)))
     return renamed
 
 
-def _moved(op: Op, offset: int, renamed: dict[int, int]) -> Op:
-    """Shift ids; change tensors only in the few ops that touch inputs."""
-    after = tuple(before + offset for before in op.after)
-    if renamed.keys().isdisjoint(op.reads) and not any(t in renamed for t, _ in op.frees):
-        return op._replace(id=op.id + offset, after=after)
+def _touching(schedule: Schedule, inputs: set[int]) -> set[int]:
+    """Ops that name an input batch."""
+    return {
+        op.id
+        for op in schedule.ops
+        if not inputs.isdisjoint(op.reads)
+        or any(tensor in inputs for tensor, _ in (*op.allocs, *op.frees))
+    }
+
+
+def _with_inputs(op: Op, renamed: dict[int, int]) -> Op:
     return op._replace(
-        id=op.id + offset,
-        after=after,
         reads=tuple(renamed.get(tensor, tensor) for tensor in op.reads),
         allocs=tuple((renamed.get(tensor, tensor), device) for tensor, device in op.allocs),
         frees=tuple((renamed.get(tensor, tensor), device) for tensor, device in op.frees),
     )
 
 
-def _check_hosts(schedule: Schedule) -> None:
-    taken: dict[str, int] = {}
-    for grant in schedule.grants:
-        if grant.source == -1:
-            taken[grant.device] = taken.get(grant.device, 0) + grant.nbytes
-    for device, nbytes in taken.items():
-        if nbytes > schedule.capacity[device]:
-            raise DoesNotFit(
-                f"does not fit: {device} has {schedule.capacity[device] / 1e9:.2f} GB usable but "
-                f"{schedule.iterations} input batches need {nbytes / 1e9:.2f} GB there"
-            )
+def _later_grants(first: tuple[Grant, ...], offset: int, grants: list[Grant]) -> None:
+    """Hand over room as in the first iteration; what was free at its start, the barrier has."""
+    for alloc, device, source, nbytes in first:
+        if alloc >= 0:
+            origin = source + offset if source >= 0 else offset - 1
+            grants.append(Grant(alloc + offset, device, origin, nbytes))

@@ -48,7 +48,7 @@ class Op(NamedTuple):
     kind : str
         ``compute`` (on a GPU), ``copy``, ``collective``, ``host`` (optimizer step on a CPU)
         or ``free`` (no time, no stream: frees when all of ``after`` have ended; with the phase
-        ``barrier`` it waits for every op before it and frees nothing).
+        ``barrier`` it waits for every op before it; its allocs are the next input batch).
     stream : str
         In-order queue; an op starts after the previous op of its stream. Empty for ``free``.
     after : tuple of int

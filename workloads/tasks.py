@@ -164,7 +164,7 @@ class Training:
         self._weights: dict[tuple[Pack, str], tuple[int, ...]] = {}
         self._gradients: dict[tuple[Pack, str], tuple[int, ...]] = {}
         self._stashed: dict[Pack, int] = {}
-        self._scratch: dict[tuple[Pack, bool], int] = {}
+        self._scratch: dict[tuple[Pack, str], int] = {}
 
     # tensors ---------------------------------------------------------------------------------
 
@@ -317,22 +317,33 @@ class Training:
         kept = precision.master + optimizer.states * precision.state
         return weight.params * (2 * precision.weight + precision.gradient + 2 * kept)
 
-    def _workspace(self, pack: Pack, samples: int, *, saved: bool) -> int:
-        most = self._scratch.get((pack, saved))
+    def _forward_scratch(self, pack: Pack, samples: int) -> int:
+        """Scratch of a forward that saves nothing: one layer's stash and inner edges at a time."""
+        most = self._scratch.get((pack, "forward"))
         if most is None:
-            most = max(self._layer_scratch(i, pack, saved) for i in range(pack[0], pack[1] + 1))
-            self._scratch[(pack, saved)] = most
+            layers = self.model.layers
+            most = max(
+                layers[i].stash_bytes
+                + (layers[i].output_bytes if i < pack[1] else 0)
+                + (layers[i - 1].output_bytes if i > pack[0] else 0)
+                for i in range(pack[0], pack[1] + 1)
+            )
+            self._scratch[(pack, "forward")] = most
         return most * samples
 
-    def _layer_scratch(self, index: int, pack: Pack, saved: bool) -> int:
-        """Scratch bytes a sample; without ``saved`` the stash is scratch too."""
-        layers = self.model.layers
-        need = layers[index].workspace_bytes
-        if not saved:
-            need += layers[index].stash_bytes
-            need += layers[index].output_bytes if index < pack[1] else 0
-            need += layers[index - 1].output_bytes if index > pack[0] else 0
-        return need
+    def _backward_scratch(self, pack: Pack, samples: int) -> int:
+        """Scratch of a backward: of one layer at a time, and the gradient between two layers."""
+        most = self._scratch.get((pack, "backward"))
+        if most is None:
+            layers = self.model.layers
+            most = max(
+                layers[i].workspace_bytes
+                + (layers[i].output_bytes if i < pack[1] else 0)
+                + (layers[i - 1].output_bytes if i > pack[0] else 0)
+                for i in range(pack[0], pack[1] + 1)
+            )
+            self._scratch[(pack, "backward")] = most
+        return most * samples
 
     # tasks -----------------------------------------------------------------------------------
 
@@ -369,7 +380,8 @@ class Training:
         return Task(
             "compute", device, "forward", pack, span,
             weights + self.inputs(first, span), tuple(writes), visit,
-            self.work("forward", pack, samples), self._workspace(pack, samples, saved=save),
+            self.work("forward", pack, samples),
+            0 if save else self._forward_scratch(pack, samples),
         )  # fmt: skip
 
     def recompute(
@@ -385,7 +397,7 @@ class Training:
         return Task(
             "compute", device, phase, pack, span,
             weights + self.inputs(pack[0], span), self._stash(pack, span), visit,
-            self.work(phase, pack, samples), self._workspace(pack, samples, saved=True),
+            self.work(phase, pack, samples),
         )  # fmt: skip
 
     def backward(
@@ -407,7 +419,7 @@ class Training:
         return Task(
             "compute", device, "backward", pack, span, reads,
             made + self._output_gradient(pack[0], span), visit,
-            self.work("backward", pack, samples), self._workspace(pack, samples, saved=True),
+            self.work("backward", pack, samples), self._backward_scratch(pack, samples),
         )  # fmt: skip
 
     def reduce(

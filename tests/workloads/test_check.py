@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import Box, build, chain
+from toys import Box, build, chain, ideal
 
 from hwmodels.errors import DoesNotFit, InvalidInput, InvalidSchedule
+from sim.engine import execute
 from workloads.check import Order
 from workloads.repeat import repeat
 from workloads.schedules.catalog import schedule, schedule_infos
@@ -207,7 +208,10 @@ def test_smaller_device():
 def test_lost_work(phase):
     good = plan()
     index = max(op.id for op in good.ops if op.phase == phase)
-    fails(without(good, index), "not there|cover|leak|given room|handed out|stale|never|without waiting")
+    fails(
+        without(good, index),
+        "not there|cover|leak|given room|handed out|stale|never|without waiting",
+    )
 
 
 def test_work_for_other_samples():
@@ -243,10 +247,7 @@ def test_compute_needs_a_stream():
 def test_iterations_laid_end_to_end_pass(plan, iterations):
     if plan is None:
         return
-    try:
-        laid = repeat(plan, iterations)
-    except DoesNotFit:
-        return
+    laid = repeat(plan, iterations)
     laid.check()
     assert len(laid.ops) == iterations * (len(plan.ops) + 1) - 1
 
@@ -257,6 +258,14 @@ def test_iterations_need_their_barrier():
     fails(edited(laid, barrier, after=()), "every op before it")
     head = next(op.id for op in laid.ops if barrier in op.after and op.phase == "swap_in")
     fails(edited(laid, head, after=()), "without waiting|takes room")
+
+
+def test_iterations_take_equal_time():
+    box = ideal(2, host=10.0)
+    model = chain(6, 5, 1, 1, 2, 3, times=[(1.0, 2.0)] * 6)
+    one = build("harmony-pp", model, box, 4, pack=1)
+    once = float(execute(one, box).end.max())
+    assert float(execute(repeat(one, 3), box).end.max()) == pytest.approx(3 * once, rel=1e-9)
 
 
 def test_only_one_iteration_can_be_repeated():

@@ -182,6 +182,7 @@ def _theirs() -> dict[str, Any]:
             "update_cpu_s_mean": 0.5,
             "fwd_s_mean": [1.0, 3.0],
             "bwd_incl_recompute_s_mean": [4.0, 7.0, 9.0],
+            "fwd_mem_bytes": [500 + slope // 2, 500 + 3 * (slope // 2)],
             "bwd_mem_bytes": [1000 + slope, 1000 + 2 * slope, 1000 + 3 * slope],
         }
 
@@ -230,13 +231,15 @@ def test_exact_times_go_before_the_groups(tmp_path: Path) -> None:
 
 
 def test_harmony_layout(tmp_path: Path) -> None:
-    """Backward loses the forward at the same size; stash is the slope minus the known parts."""
+    """Backward loses the forward at the same size; memory slopes lose their known parts."""
     model = _load(tmp_path, _theirs())
     profile = model.profile
     assert profile is not None
     assert [layer.name for layer in model.layers] == ["stem", "block.0", "block.1"]
     assert [profile.seconds("stem", "backward", u) for u in (1, 2, 3)] == [3.0, 5.0, 6.0]
-    assert [layer.stash_bytes for layer in model.layers] == [100 - 7 - 20, 60, 60]
+    assert [layer.stash_bytes for layer in model.layers] == [50 - 7 - 10, 30, 30]
+    # backward: input, output, their gradients (none of the stem's input), stash, then scratch
+    assert [layer.workspace_bytes for layer in model.layers] == [100 - 7 - 20 - 33, 30, 30]
     assert model.input_bytes == 7
     assert model.optimizer.name == "momentum"
     assert model.weights[0].params == 10

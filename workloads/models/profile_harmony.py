@@ -6,7 +6,6 @@ and peak memory of one layer that runs alone. Both are split here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import linear_regression
 
 from hwmodels.compute import Curve, LayerProfile
@@ -26,17 +25,21 @@ GPU = "gtx-1080-ti"
 from the largest footprint recorded, 10.5 GiB."""
 
 
-def stash_bytes(group: HarmonyGroup, sizes: Sequence[int], *, first: bool) -> int:
-    """Bytes saved inside a layer for its backward, per sample (derived, not measured).
+def memory(group: HarmonyGroup, table: HarmonyTable, *, first: bool) -> tuple[int, int]:
+    """Bytes saved inside a layer for its backward, and scratch of the backward, per sample.
 
-    The peak of the backward of one layer grows with the microbatch by its input, output and their
-    gradients (token ids and pixels, the input of the ``first`` layer, have no gradient), and by
-    what it saved and its scratch. The slope (least squares over ``sizes``) minus the known parts
-    is taken as stash: scratch is part of it, so memory is rather over- than underestimated.
+    Derived, not measured. The peak of the forward of one layer grows with the microbatch by its
+    input, its output and what it saves; that of the backward by these, the gradients of input and
+    output (token ids and pixels, the input of the ``first`` layer, have none), and scratch such as
+    gradients inside the layer and the workspace of convolutions. Slopes are least squares over
+    the measured sizes.
     """
-    slope = linear_regression(sizes, group.bwd_mem_bytes).slope
-    known = group.input_bytes_u1 * (1 if first else 2) + 2 * group.output_bytes_u1
-    return max(0, round(slope - known))
+    forward = linear_regression(table.fwd_u, group.fwd_mem_bytes).slope
+    backward = linear_regression(table.bwd_u, group.bwd_mem_bytes).slope
+    edges = group.input_bytes_u1 + group.output_bytes_u1
+    stash = max(0, round(forward - edges))
+    gradients = group.output_bytes_u1 + (0 if first else group.input_bytes_u1)
+    return stash, max(0, round(backward - edges - gradients - stash))
 
 
 def _backward(group: HarmonyGroup, table: HarmonyTable) -> list[float]:
@@ -48,7 +51,7 @@ def _backward(group: HarmonyGroup, table: HarmonyTable) -> list[float]:
 
 
 def _layer(group: HarmonyGroup, table: HarmonyTable, *, first: bool) -> LayerTable:
-    stash = stash_bytes(group, table.bwd_u, first=first)
+    stash, scratch = memory(group, table, first=first)
     return LayerTable.model_construct(
         name=group.type,
         count=group.count,
@@ -56,6 +59,7 @@ def _layer(group: HarmonyGroup, table: HarmonyTable, *, first: bool) -> LayerTab
         buffers=float(group.buffer_bytes),
         output=float(group.output_bytes_u1),
         stash=float(stash),
+        workspace=float(scratch),
         update=group.update_cpu_s_mean,
         forward=list(group.fwd_s_mean),
         backward=_backward(group, table),
@@ -123,6 +127,7 @@ def _check_lengths(table: HarmonyTable, where: str) -> None:
         for name, sizes in (
             ("fwd_s_mean", table.fwd_u),
             ("bwd_incl_recompute_s_mean", table.bwd_u),
+            ("fwd_mem_bytes", table.fwd_u),
             ("bwd_mem_bytes", table.bwd_u),
         ):
             found = len(getattr(group, name))
@@ -171,6 +176,6 @@ def convert(table: HarmonyTable, where: str) -> ProfileTable:
         layers=layers,
         exact=_exact(table, where),
         notes=[
-            "Bytes saved for backward are derived from measured peaks of memory, scratch included."
+            "Bytes saved for backward and its scratch are derived from measured peaks of memory."
         ],
     )

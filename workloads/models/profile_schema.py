@@ -102,6 +102,7 @@ class HarmonyGroup(_Loose):
     update_cpu_s_mean: Number
     fwd_s_mean: Numbers
     bwd_incl_recompute_s_mean: Numbers
+    fwd_mem_bytes: list[Count]
     bwd_mem_bytes: list[Count]
 
 
@@ -121,7 +122,7 @@ class HarmonyTable(_Loose):
     seqlen: Positive | None
     dtype: Literal["float32"]
     optimizer: str
-    fwd_u: Annotated[list[Positive], Field(min_length=1)]
+    fwd_u: Annotated[list[Positive], Field(min_length=2)]
     bwd_u: Annotated[list[Positive], Field(min_length=2)]
     layer_groups: Annotated[list[HarmonyGroup], Field(min_length=1)]
     exact_per_layer: HarmonyExact | None = None
