@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sim import cli_inputs, cli_tables
+from sim.words import three
+
+if TYPE_CHECKING:
+    from workloads.model import Model
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -127,6 +131,104 @@ def _gpu(name: str) -> dict[str, Any]:
         "unverified": list(gpu.unverified),
         "sources": dict(gpu.sources),
     }
+
+
+def models(
+    name: Annotated[
+        str | None, typer.Argument(help="Show one: a name, a config.json or a profile.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the models; with a name, its layers and what is assumed of it."""
+    import workloads
+
+    if name is None:
+        found = [_model(workloads.model(each)) for each in workloads.models()]
+        if as_json:
+            cli_tables.print_json(found)
+            return
+        rows = [
+            (x["name"], _billions(x["params"]), str(x["layers"]), str(x["tokens"]), x["precision"])
+            for x in found
+        ]
+        cli_tables.print_table(
+            ("model", ">parameters", ">layers", ">tokens a sample", "precision"), rows
+        )
+        return
+    model = cli_inputs.read_model(name, None, None, None)
+    fact = _model(model)
+    if as_json:
+        cli_tables.print_json({**fact, "notes": list(model.notes), "kinds": _kinds(model)})
+        return
+    cli_tables.print_text(
+        f"{fact['name']}: {_billions(fact['params'])} parameters in {fact['layers']} layers; "
+        f"{fact['tokens']} tokens a sample; {fact['precision']}, {fact['optimizer']}\n"
+        f"weights {_size(fact['weight_bytes'])}, gradients {_size(fact['gradient_bytes'])}, "
+        f"optimizer states {_size(fact['state_bytes'])}\n"
+    )
+    rows = [
+        (
+            x["kind"],
+            str(x["layers"]),
+            f"{x['params']:,}",
+            three(x["forward_flops"] / 1e9),
+            three(x["output_bytes"] / 1e6),
+            three(x["stash_bytes"] / 1e6),
+        )
+        for x in _kinds(model)
+    ]
+    headers = (
+        "kind", ">layers", ">parameters", ">forward GFLOP", ">output MB", ">stash MB",
+    )  # fmt: skip
+    print("Mean of the layers of each kind, per sample")
+    cli_tables.print_table(headers, rows)
+    for note in model.notes:
+        cli_tables.print_text(f"Note: {note}")
+
+
+def _model(model: Model) -> dict[str, Any]:
+    """Facts of a model; sizes in bytes."""
+    return {
+        "name": model.name,
+        "params": model.params,
+        "layers": len(model.layers),
+        "tokens": model.tokens,
+        "precision": model.precision.name,
+        "optimizer": model.optimizer.name,
+        "weight_bytes": sum(model.weight_bytes(weight) for weight in model.weights),
+        "gradient_bytes": sum(model.gradient_bytes(weight) for weight in model.weights),
+        "state_bytes": sum(model.state_bytes(weight) for weight in model.weights),
+        "measured_on": model.profile.gpu if model.profile is not None else None,
+    }
+
+
+def _kinds(model: Model) -> list[dict[str, Any]]:
+    """Layers by kind: how many, and the mean of what one has and does per sample."""
+    found: list[dict[str, Any]] = []
+    for kind in dict.fromkeys(layer.kind for layer in model.layers):
+        alike = [layer for layer in model.layers if layer.kind == kind]
+        count = len(alike)
+        found.append(
+            {
+                "kind": kind,
+                "layers": count,
+                "params": sum(layer.params for layer in alike) // count,
+                "forward_flops": sum(layer.forward_flops for layer in alike) / count,
+                "backward_flops": sum(layer.backward_flops for layer in alike) / count,
+                "output_bytes": sum(layer.output_bytes for layer in alike) / count,
+                "stash_bytes": sum(layer.stash_bytes for layer in alike) / count,
+            }
+        )
+    return found
+
+
+def _billions(params: int) -> str:
+    size, letter = (1e9, "B") if params >= 1e9 else (1e6, "M")
+    return f"{three(params / size)} {letter}"
+
+
+def _size(count: int) -> str:
+    return f"{cli_tables.gigabytes(count)} GB"
 
 
 def schedules(
