@@ -6,7 +6,9 @@ and peak memory of one layer that runs alone. Both are split here.
 
 from __future__ import annotations
 
-from statistics import linear_regression
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
 
 from hwmodels.compute import Curve, LayerProfile
 from hwmodels.errors import InvalidInput
@@ -31,15 +33,20 @@ def memory(group: HarmonyGroup, table: HarmonyTable, *, first: bool) -> tuple[in
     Derived, not measured. The peak of the forward of one layer grows with the microbatch by its
     input, its output and what it saves; that of the backward by these, the gradients of input and
     output (token ids and pixels, the input of the ``first`` layer, have none), and scratch such as
-    gradients inside the layer and the workspace of convolutions. Slopes are least squares over
-    the measured sizes.
+    gradients inside the layer. A slope is the median over neighbouring sizes, so that the jumps
+    where the library takes another convolution algorithm, with more workspace, do not count.
     """
-    forward = linear_regression(table.fwd_u, group.fwd_mem_bytes).slope
-    backward = linear_regression(table.bwd_u, group.bwd_mem_bytes).slope
+    forward = _slope(table.fwd_u, group.fwd_mem_bytes)
+    backward = _slope(table.bwd_u, group.bwd_mem_bytes)
     edges = group.input_bytes_u1 + group.output_bytes_u1
     stash = max(0, round(forward - edges))
     gradients = group.output_bytes_u1 + (0 if first else group.input_bytes_u1)
     return stash, max(0, round(backward - edges - gradients - stash))
+
+
+def _slope(sizes: Sequence[int], nbytes: Sequence[int]) -> float:
+    steps = zip(pairwise(sizes), pairwise(nbytes), strict=True)
+    return median((most - least) / (large - small) for (small, large), (least, most) in steps)
 
 
 def _backward(group: HarmonyGroup, table: HarmonyTable) -> list[float]:
