@@ -10,8 +10,8 @@ Rules
   no time and has no stream.
 * Streams of one GPU that share a copy engine exclude each other; who was ready first goes first.
 * Ties: operations that end in one instant are handled in the order in which their ends were
-  scheduled. At the end of one, the next of its stream is tried first, then others in the order in
-  which they began to wait for it, last one first. An idle copy engine goes to whoever asks first,
+  scheduled. At the end of one, the next of its stream is tried first, then others that wait for
+  it, lowest id first. An idle copy engine goes to whoever asks first,
   one that is handed on to who was ready first, at equal times to the lowest id. Changes of rates
   come last in an instant, all together. Nothing depends on names or hashes.
 """
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwmodels.errors import Deadlock
+from hwmodels.errors import Deadlock, InvalidSchedule
 from sim.fabric import Use, alone
 from sim.memory import Ledger
 from sim.pool import Clock, Tick
@@ -113,8 +113,13 @@ def execute(schedule: Schedule, server: Server, algorithm: str = "ring") -> Time
     gc.disable()
     try:
         program = prepare(schedule, server, algorithm)
-        records = _run(schedule, program, server)
+        try:
+            records = _run(schedule, program, server)
+        except IndexError:
+            _check_edges(schedule)
+            raise
         if len(records.sequence) < 2 * len(schedule.ops):
+            _check_edges(schedule)
             raise _deadlock(schedule, records)
         return _timeline(schedule, server, program, records)
     finally:
@@ -142,14 +147,15 @@ def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
     after, following, allocs, frees = (
         program.after, program.following, program.allocs, program.frees
     )  # fmt: skip
-    ready, end, last = [0.0] * total, [UNDONE] * total, [-1] * total
+    # one end more than there are ops: what waits for op -1 never starts
+    ready, end, last = [0.0] * total, [UNDONE] * (total + 1), [-1] * total
     sequence: list[int] = []
     ledger = Ledger(schedule, server.memory, sequence)
     records = _Records(ready, end, last, {}, sequence, ledger.peak)
     log, used, size, peak = sequence.append, ledger.used, ledger.size, ledger.peak
     freed: list[int] = []
     # Who asks again at the end of an op that is not done: a chain through ``behind``.
-    watcher, behind = [-1] * total, [-1] * total
+    watcher, behind = [-1] * (total + 1), [-1] * total
 
     def started(op: int) -> None:
         ledger.take(op, allocs[op])
@@ -177,6 +183,15 @@ def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
         tick.op = op
         heappush(queue, (now + wait, 1, next(number), tick))
 
+    def in_order(waiting: int) -> list[int]:
+        """All who wait for one op, by id."""
+        found: list[int] = []
+        while waiting >= 0:
+            found.append(waiting)
+            waiting = behind[waiting]
+        found.sort()
+        return found
+
     def done(op: int) -> None:
         """End an operation and try all that may have waited for it."""
         now = env._now
@@ -188,10 +203,12 @@ def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
             if following[op] >= 0:
                 attempt(following[op], op, now)
             waiting = watcher[op]
-            while waiting >= 0:
-                rest = behind[waiting]
-                attempt(waiting, op, now)
-                waiting = rest
+            if waiting >= 0:
+                if behind[waiting] < 0:
+                    attempt(waiting, op, now)
+                else:
+                    for other in in_order(waiting):
+                        attempt(other, op, now)
             if not freed:
                 return
             op = freed.pop()
@@ -246,7 +263,7 @@ def _timeline(schedule: Schedule, server: Server, program: Program, records: _Re
         alone_of[op] = known[id(plan)]
     return Timeline(
         start,
-        np.array(records.end),
+        np.array(records.end[:-1]),
         ready,
         np.array(records.last, np.int64),
         alone_of,
@@ -255,6 +272,18 @@ def _timeline(schedule: Schedule, server: Server, program: Program, records: _Re
         np.array(records.sequence, np.int64),
         records.peak,
     )
+
+
+def _check_edges(schedule: Schedule) -> None:
+    """Say whether a run failed because an operation waits for one that does not exist."""
+    total = len(schedule.ops)
+    for op in schedule.ops:
+        for before in op.after:
+            if not 0 <= before < total:
+                raise InvalidSchedule(
+                    f"schedule {schedule.name}: op {op.id} waits for op {before}, but there are "
+                    f"only ops 0 to {total - 1}."
+                )
 
 
 def _deadlock(schedule: Schedule, records: _Records) -> Deadlock:

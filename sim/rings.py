@@ -30,11 +30,14 @@ class Hop(NamedTuple):
         Seconds.
     cap : float
         B/s that one copy reaches at most.
+    kind : str
+        As in ``Route``.
     """
 
     usage: Usage
     latency: float
     cap: float
+    kind: str
 
 
 class Ring(NamedTuple):
@@ -55,7 +58,7 @@ class Ring(NamedTuple):
 def hop(server: Server, source: str, target: str) -> Hop:
     """Path of one edge of a collective."""
     route = server.route(source, target)
-    return Hop(tuple(route.usage), route.latency, route.cap)
+    return Hop(tuple(route.usage), route.latency, route.cap, route.kind)
 
 
 def merged(usages: Sequence[tuple[Usage, float]]) -> Usage:
@@ -75,10 +78,10 @@ def edges(order: Sequence[str]) -> list[tuple[str, str]]:
 def rings(group: Sequence[str], server: Server) -> tuple[Ring, ...]:
     """Rings to run at the same time, best first.
 
-    The first ring has the best bottleneck of all orders. As long as the links that it leaves
-    over carry another ring, that one is added (so NCCL lays several channels over a mesh of
-    NVLinks: NVIDIA/nccl, src/graph/search.cc). On a server whose GPUs have one full-duplex port
-    each, the first ring leaves nothing.
+    The first ring has the best bottleneck of all orders. If it runs over NVLink alone, further
+    rings are added as long as the NVLinks that are left over carry one (so NCCL lays several
+    channels over a mesh of NVLinks: NVIDIA/nccl, src/graph/search.cc). Behind an NVSwitch, or
+    over PCIe, there is one ring.
 
     Parameters
     ----------
@@ -98,8 +101,9 @@ def rings(group: Sequence[str], server: Server) -> tuple[Ring, ...]:
         if found and ring.rate <= SHARE * found[0].rate:
             return tuple(found)
         found.append(ring)
-        if ring.rate == math.inf:
+        if ring.rate == math.inf or any(hops[e].kind != "nvlink" for e in edges(ring.order)):
             return tuple(found)
+        hops = {e: h if h.kind == "nvlink" else h._replace(cap=0.0) for e, h in hops.items()}
         usage = merged([(hops[edge].usage, 1.0) for edge in edges(ring.order)])
         for resource, multiplicity in usage:
             left[resource] = max(left[resource] - multiplicity * ring.rate, 0.0)
