@@ -18,9 +18,9 @@ PICTURES = (".png", ".pdf", ".svg")
 """Suffixes of the picture files that can be written."""
 
 
-def is_file_name(text: str, suffix: str) -> bool:
-    """Tell a file from a name: by its suffix, a slash in it, or because it exists."""
-    return text.endswith(suffix) or "/" in text or os.sep in text or Path(text).exists()
+def is_file_name(text: str, suffix: str, known: Sequence[str]) -> bool:
+    """Tell a file from a name: by its suffix, or because it exists and is no known name."""
+    return text.endswith(suffix) or (text not in known and Path(text).exists())
 
 
 def read_text(path: str) -> str:
@@ -47,7 +47,9 @@ def read_server(text: str) -> Server:
     """Take a server from the catalog by name, or read its TOML file."""
     import hwmodels
 
-    return hwmodels.load(text) if is_file_name(text, ".toml") else hwmodels.server(text)
+    if is_file_name(text, ".toml", hwmodels.servers()):
+        return hwmodels.load(text)
+    return hwmodels.server(text)
 
 
 def read_model(
@@ -68,7 +70,7 @@ def read_model(
 
     options: dict[str, Any] = {"precision": precision, "sequence": sequence, "optimizer": optimizer}
     given = {name: value for name, value in options.items() if value is not None}
-    if not is_file_name(text, ".json"):
+    if not is_file_name(text, ".json", workloads.models()):
         return workloads.model(text, **given)
     if _is_profile(read_text(text)):
         if given:
