@@ -187,12 +187,14 @@ def shares(
         for resource, _ in use.usage:
             through.setdefault(resource, []).append(i)
     loads = [dict(use.usage) for use in uses]
-    scarce = {
-        resource
-        for resource, flows in through.items()
-        if _most(resource, flows, owners, loads, limits, through, capacities)
-        > capacities[resource] * (1.0 + TIE)
-    }
+    # One by one: what is left out no longer vouches for others. The widest first, since they
+    # join what could be apart.
+    scarce = dict.fromkeys(sorted(through, key=lambda r: -len({owners[i] for i in through[r]})))
+    for resource, flows in [(resource, through[resource]) for resource in scarce]:
+        del scarce[resource]
+        most = _most(resource, flows, owners, loads, limits, scarce, capacities)
+        if most > capacities[resource] * (1.0 + TIE):
+            scarce[resource] = None
     leader = list(range(len(uses)))
 
     def find(i: int) -> int:
@@ -218,20 +220,20 @@ def _most(
     owners: Sequence[int],
     loads: Sequence[Mapping[str, float]],
     limits: Sequence[float],
-    through: Mapping[str, Sequence[int]],
+    kept: Mapping[str, None],
     capacities: Mapping[str, float],
 ) -> float:
     """Find an upper bound in B/s of what can ever be asked of ``resource`` at one time.
 
     Each owner asks for at most its largest flow alone; owners whose flows all pass some other
-    resource ask together for no more than that one lets through.
+    resource that is ``kept`` ask together for no more than that one lets through.
     """
     asks: dict[int, float] = {}
     for i in flows:
         ask = limits[i] * loads[i][resource]
         asks[owners[i]] = max(asks.get(owners[i], 0.0), ask)
     total = 0.0
-    others = list(dict.fromkeys(r for i in flows for r in loads[i] if r != resource))
+    others = list(dict.fromkeys(r for i in flows for r in loads[i] if r in kept))
     while others:
         best, saved, covered, bound = "", 0.0, [], 0.0
         for other in others:

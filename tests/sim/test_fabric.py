@@ -188,6 +188,13 @@ def test_a_wide_memory_does_not_join_what_narrow_links_keep_apart():
     assert len({share.pool for share in narrow}) == 1
 
 
+def test_two_links_in_a_row_do_not_vouch_for_each_other():
+    uses = [Use((("a", 1.0), ("b", 1.0)), INF)] * 2
+    found = shares([0, 1], uses, {"a": 4.0, "b": 4.0})
+    assert [len(share.usage) for share in found] == [1, 1]
+    assert found[0].pool == found[1].pool
+
+
 def test_flows_of_one_owner_have_no_rivals():
     uses = [Use((("a", 1.0),), INF), Use((("a", 2.0),), 3.0)]
     found = shares([7, 7], uses, {"a": 10.0})
