@@ -2,7 +2,7 @@
 
 FLOPs: a multiply-add counts 2, and a linear layer's backward twice its forward. Saved bytes follow
 Korthikanti et al., arXiv 2205.05198, section 4, generalised to any element size and MLP width;
-variants that the paper does not list are derived from which tensors each operation's backward reads.
+what the paper does not list is derived from which tensors each operation's backward reads.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def block_flops(shape: Shape, setting: Setting, window: int = 0) -> tuple[float,
 def block_saved(shape: Shape, setting: Setting) -> int:
     """Bytes that one block keeps for backward, its input included.
 
-    For GPT-2 in 16 bits s h (34 + 5 a s / h). Of width h: the input, the residual between attention
-    and MLP, and one tensor for each norm; of width a d and g d: query, attention output, key, value;
-    of width f: what enters and leaves the activation function (and the gate's product). Unfused
-    attention adds the softmax, and with dropout its mask and output. Statistics of norms count with
-    fused kernels only, as the paper neglects them. Norms of heads keep their inputs, and an expert's
-    token copies count once on the way in and once on the way out (both derived).
+    For GPT-2 in 16 bits s h (34 + 5 a s / h). Of width h: the input, the residual between
+    attention and MLP, and one tensor for each norm; of width a d and g d: query, attention output,
+    key, value; of width f: what enters and leaves the activation function (and the gate's product).
+    Unfused attention adds the softmax, and with dropout its mask and output. Statistics of norms
+    count with fused kernels only, as the paper neglects them. Norms of heads keep their inputs, and
+    an expert's token copies count once on the way in and once on the way out (both derived).
     """
     e, s, h = setting.element, setting.tokens, shape.hidden
     query, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

@@ -120,7 +120,7 @@ def _notes(shape: Shape, setting: Setting, *, asked: bool) -> list[str]:
     found: list[str] = []
     if not asked and setting.tokens < shape.positions:
         found.append(
-            f"{setting.tokens} tokens per sample of at most {shape.positions}; choose with sequence."
+            f"{setting.tokens} tokens per sample of at most {shape.positions}; set sequence to change."
         )
     if shape.experts:
         found.append(
@@ -234,7 +234,8 @@ def _head(shape: Shape, setting: Setting) -> Layer:
     if "pooler" in shape.head:
         flops += 2.0 * h * h
         saved += 2 * h * e
-    flops += 2.0 * h * ({"nsp": 2, "classes": shape.classes}.get(shape.head[-1], 0))
+    classes = {"nsp": 2, "classes": shape.classes}
+    flops += 2.0 * h * sum(classes.get(part, 0) for part in shape.head)
     if small := head_params(shape):
         weights += (Weight("head", small),)
     forward, backward = traffic(saved, edge, 0)
