@@ -120,7 +120,7 @@ def _notes(shape: Shape, setting: Setting, *, asked: bool) -> list[str]:
     found: list[str] = []
     if not asked and setting.tokens < shape.positions:
         found.append(
-            f"{setting.tokens} tokens per sample of at most {shape.positions}; set sequence to change."
+            f"{setting.tokens} tokens per sample of at most {shape.positions}; sequence= sets it."
         )
     if shape.experts:
         found.append(
