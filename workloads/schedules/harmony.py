@@ -74,7 +74,8 @@ def build(
     else:
         room = min(job.server.memory(gpu) for gpu in job.server.gpus)
         packs = choose(
-            job.model, len(job.server.gpus), room, backward_size, gpu_update=update == "gpu"
+            job.model, len(job.server.gpus), room, backward_size,
+            gpu_update=update == "gpu", round_robin=mode == "pp",
         )  # fmt: skip
     forward = packs[:-1]
     if packs_forward is not None:

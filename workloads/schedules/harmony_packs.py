@@ -8,8 +8,12 @@ from workloads.order import weight
 from workloads.packing import balance
 from workloads.tasks import Pack, Training
 
-_ROUNDS = 2
-"""Backward packs per GPU at least: with one, the first pack's GPU idles until the last is done."""
+_FEWEST = 4
+"""Packs at least where every GPU runs all."""
+
+_ROUNDS, _MOST_ROUNDS = 2, 5
+"""Backward packs per GPU where they go round-robin: with one, GPUs idle until the last is done;
+with many, each microbatch of each pack is stashed and handed over once more."""
 
 
 def parse(text: str, layers: int, knob: str) -> tuple[Pack, ...]:
@@ -43,17 +47,15 @@ def parse(text: str, layers: int, knob: str) -> tuple[Pack, ...]:
     return tuple(found)
 
 
-def layer_costs(model: Model, samples: int) -> list[float]:
-    """Relative time of forward, recompute and backward of each layer."""
+def layer_costs(model: Model, samples: int) -> tuple[list[float], list[float]]:
+    """Relative times of the forward and of the backward (without recompute) of each layer."""
     layers = range(len(model.layers))
     training = Training(model, layers, layers, [(0, samples)])
-    return [
-        sum(
-            weight(training.work(phase, (i, i), samples), model.profile)
-            for phase in ("forward", "backward")
-        )
-        for i in layers
-    ]
+    forward, backward = (
+        [weight(training.work(phase, (i, i), samples), model.profile) for i in layers]
+        for phase in ("forward", "backward")
+    )
+    return forward, backward
 
 
 def working_set(model: Model, pack: Pack, samples: int, *, gpu_update: bool) -> int:
@@ -77,9 +79,13 @@ def working_set(model: Model, pack: Pack, samples: int, *, gpu_update: bool) -> 
 
 
 def choose(
-    model: Model, gpus: int, capacity: int, samples: int, *, gpu_update: bool
+    model: Model, gpus: int, capacity: int, samples: int, *, gpu_update: bool, round_robin: bool
 ) -> tuple[Pack, ...]:
-    """Fewest balanced packs that fit, at least two for each GPU.
+    """Balanced packs that fit.
+
+    Where every GPU runs all packs, the fewest, but at least four, so that loading the next
+    pack's weights overlaps with most of the work. Where packs go round-robin, the number between
+    two and five for each GPU with the least load on the busiest GPU.
 
     Parameters
     ----------
@@ -92,13 +98,29 @@ def choose(
         Backward microbatch size.
     gpu_update : bool
         Whether optimizer states visit the GPU.
+    round_robin : bool
+        Whether packs are placed round-robin.
     """
     layers = len(model.layers)
-    costs = layer_costs(model, samples)
-    count = min(layers, _ROUNDS * gpus)
-    while True:
-        packs = balance(costs, count)
-        worst = max(working_set(model, pack, samples, gpu_update=gpu_update) for pack in packs)
-        if worst <= capacity or count == layers:
-            return packs
-        count = min(layers, count + gpus)
+    forward, backward = layer_costs(model, samples)
+    both = [ahead + back for ahead, back in zip(forward, backward, strict=True)]
+
+    def fits(packs: tuple[Pack, ...]) -> bool:
+        need = (working_set(model, pack, samples, gpu_update=gpu_update) for pack in packs)
+        return max(need) <= capacity
+
+    count = min(layers, _ROUNDS * gpus if round_robin else _FEWEST)
+    while count < layers and not fits(balance(both, count)):
+        count += 1
+    if not round_robin:
+        return balance(both, count)
+    most = max(count, min(layers, _MOST_ROUNDS * gpus))
+    found = [balance(both, number) for number in range(count, most + 1)]
+    return min(found, key=lambda packs: _busiest(packs, forward, both, gpus))
+
+
+def _busiest(packs: tuple[Pack, ...], forward: list[float], both: list[float], gpus: int) -> float:
+    """Load of the busiest GPU; the last pack's forward is part of its backward visit."""
+    visits = [sum(forward[first : last + 1]) for first, last in packs[:-1]]
+    visits += [sum(both[first : last + 1]) for first, last in reversed(packs)]
+    return max(sum(visits[gpu::gpus]) for gpu in range(gpus))
