@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from hwmodels.errors import InvalidInput
-from hwmodels.read import read_text
 
 
 def read_object(path: str | Path) -> dict[str, Any]:
@@ -21,6 +20,8 @@ def read_object(path: str | Path) -> dict[str, Any]:
     InvalidInput
         If the file cannot be read, is not JSON, or holds no object.
     """
+    from hwmodels.read import read_text  # loads pydantic
+
     try:
         found: object = json.loads(read_text(path))
     except json.JSONDecodeError as error:

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from hwmodels.compute import Curve, LayerProfile, Phase
 from hwmodels.errors import CommodiousError, InvalidInput
 from hwmodels.names import unknown
-from hwmodels.read import read_text
 from workloads.model import Layer, Model, Weight, optimizer, precision
 
 if TYPE_CHECKING:
@@ -76,6 +75,7 @@ def from_profile(path: str | Path) -> Model:
     InvalidInput
         If the file cannot be read, is not JSON, or a field is unknown, missing or wrong.
     """
+    from hwmodels.read import read_text  # loads pydantic
     from workloads.models import profile_schema as schema
 
     where = str(path)
