@@ -173,14 +173,18 @@ def main() -> None:
     except _USAGE_ERROR as error:
         _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
     except (KeyboardInterrupt, typer.Abort):
-        print("commodious: interrupted", file=sys.stderr)
-        sys.exit(130)
+        code = _INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has what it wanted; keep the interpreter from complaining.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    else:
-        sys.exit(code if isinstance(code, int) else 0)
+    if code == _INTERRUPTED:
+        print("commodious: interrupted", file=sys.stderr)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+_INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
 
 
 def _fail(message: str) -> NoReturn:

@@ -223,7 +223,7 @@ def _kinds(model: Model) -> list[dict[str, Any]]:
 
 
 def _billions(params: int) -> str:
-    size, letter = (1e9, "B") if params >= 1e9 else (1e6, "M")
+    size, letter = (1e9, "B") if params >= 999.5e6 else (1e6, "M")
     return f"{three(params / size)} {letter}"
 
 
