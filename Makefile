@@ -17,6 +17,8 @@ demo: .venv/.installed
 	    --server pcie-4u-4x1080ti --minibatch 64 --plot $(OUT)/timeline.png --trace $(OUT)/trace.json
 	@$(BIN)/commodious compare --model workloads/models/configs/gpt2-xl.json \
 	    --server pcie-4u-4x1080ti --server dgx-1 --minibatch 64 --plot $(OUT)/compare.png
+	@echo
+	@echo "Written: $(OUT)/timeline.png, $(OUT)/compare.png and $(OUT)/trace.json (for ui.perfetto.dev)"
 
 test: .venv/.installed-dev
 	$(BIN)/ruff check .

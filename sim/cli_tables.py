@@ -177,7 +177,7 @@ def print_run(found: Run) -> None:
     )
     facts = found.summary()
     _print_split(facts["time_split_s"], found.iteration_time)
-    _print_links(facts["links"])
+    _print_links(facts["links"], found.explain().links)
     _print_volume(facts["swap_volume_bytes"])
     print()
     print_text(found.explain().text())
@@ -201,14 +201,15 @@ _LINKS = 8
 """Links that the summary of a run shows; ``--json`` has all."""
 
 
-def _print_links(links: Sequence[Mapping[str, Any]]) -> None:
+def _print_links(links: Sequence[Mapping[str, Any]], cables: Mapping[str, str]) -> None:
     shown = f" ({_LINKS} of {len(links)})" if len(links) > _LINKS else ""
     print(f"\nLinks, fullest first{shown}")
     print_table(
-        ("link", ">GB", ">GB/s", ">used", ">busy"),
+        ("resource", "link", ">GB", ">GB/s", ">used", ">busy"),
         [
             (
                 link["resource"],
+                cables.get(link["resource"], ""),
                 gigabytes(link["bytes"]),
                 gigabytes(link["capacity"]),
                 percent(link["utilisation"]),
