@@ -74,15 +74,14 @@ def model(
             precision=precision,
             optimizer=optimizer,
             sequence=sequence,
-            causal=causal or "full",
+            causal="full" if causal is None else causal,
             flash=flash,
             dropout=dropout,
         )
     if name in _CONVNETS:
         _refuse(name, tokens, "reads images, not text")
-        return _CONVNETS[name](
-            precision_of(precision or "fp32"), optimizer_of(optimizer or "momentum")
-        )
+        chosen = precision_of("fp32" if precision is None else precision)
+        return _CONVNETS[name](chosen, optimizer_of("momentum" if optimizer is None else optimizer))
     if name in profile.harmony_names():
         _refuse(name, tokens | state, "is a measured profile")
         return profile.harmony(name)

@@ -111,7 +111,7 @@ def _tokens(name: str, shape: Shape, sequence: int | None) -> int:
         return min(shape.positions, USUAL_TOKENS)
     if not 1 <= sequence <= shape.positions:
         raise InvalidInput(
-            f"Sequence is {sequence}; {name} takes 1 to {shape.positions} tokens per sample."
+            f"sequence is {sequence}; {name} takes 1 to {shape.positions} tokens per sample."
         )
     return sequence
 

@@ -1,0 +1,259 @@
+"""Named models: exact parameter counts, presets, options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import workloads as wl
+from hwmodels.errors import InvalidInput, UnknownName
+from workloads.model import OPTIMIZERS, PRECISIONS, optimizer, precision
+from workloads.models.fields import Fields
+from workloads.models.huggingface import shape_of
+from workloads.models.published import CONFIGS
+from workloads.models.shape import active_params
+
+# Counted on the instantiated models (transformers 5.24); bert-96 and gpt2-*b by closed form.
+TOTALS = {
+    "gpt2-small": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "bert-base": 109_482_240,
+    "bert-base-pretraining": 110_106_428,
+    "bert-large": 335_141_888,
+    "bert-large-pretraining": 336_226_108,
+    "bert-96": 1_242_070_016,
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3-70b": 70_553_706_496,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "mistral-7b-v0.1": 7_241_732_096,
+    "mistral-7b-v0.2": 7_241_732_096,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_630_071_296,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "gemma-2b": 2_506_172_416,
+    "gemma-7b": 8_537_680_896,
+    "gemma-2-2b": 2_614_341_888,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-2-27b": 27_227_128_320,
+    "gemma-3-1b": 999_885_952,
+    "gemma-3-4b": 3_880_263_168,
+    "gemma-3-12b": 11_766_034_176,
+    "gemma-3-27b": 27_009_346_304,
+    # 50, 100, 150, 200 blocks of 201,379,840; embeddings, final norm and a separate output matrix.
+    **{
+        f"gpt2-{n // 5}b": n * 201_379_840 + 2 * 50257 * 4096 + 1024 * 4096 + 2 * 4096
+        for n in (50, 100, 150, 200)
+    },
+    "vgg416": 577_894_184,
+    "resnet1026": 801_800_232,
+}
+
+ACTIVE = {
+    "mixtral-8x7b": 12_879_925_248,
+    "mixtral-8x22b": 39_161_468_928,
+    "qwen3-30b-a3b": 3_353_032_704,
+    "qwen3-235b-a22b": 22_190_763_520,
+}
+
+
+@pytest.mark.parametrize("name", TOTALS)
+def test_parameters_are_exact(name: str) -> None:
+    assert wl.model(name).params == TOTALS[name]
+
+
+def test_every_named_model_has_its_total_tested() -> None:
+    assert {name for name in wl.models() if not name.startswith("harmony/")} == set(TOTALS)
+
+
+@pytest.mark.parametrize("name", ACTIVE)
+def test_active_parameters(name: str) -> None:
+    assert active_params(shape_of(Fields(CONFIGS[name], name))) == ACTIVE[name]
+    assert f"{ACTIVE[name]:,}" in " ".join(wl.model(name).notes)
+
+
+def test_measured_models_are_listed_and_load() -> None:
+    measured = [name for name in wl.models() if name.startswith("harmony/")]
+    assert "harmony/gpt2-xl" in measured
+    found = wl.model("harmony/gpt2-xl")
+    assert found.profile is not None
+    # Harmony keeps the output matrix apart from the embedding.
+    assert found.params == TOTALS["gpt2-xl"] + 50257 * 1600
+    assert wl.model("harmony/gpt2-10b").params == TOTALS["gpt2-10b"]
+
+
+def test_layers_are_a_chain_with_unique_names() -> None:
+    for name in CONFIGS:
+        found = wl.model(name)
+        names = [layer.name for layer in found.layers]
+        assert len(set(names)) == len(names)
+        assert (names[0], names[-1]) == ("embedding", "head")
+        assert found.layers[-1].output_bytes == 0
+        edges = {layer.output_bytes for layer in found.layers[:-1]}
+        width = 2 if found.precision.name == "mixed-bf16" else 4
+        hidden = shape_of(Fields(CONFIGS[name], name)).hidden
+        assert edges == {found.tokens * hidden * width}
+
+
+def test_layers_of_one_kind_are_alike() -> None:
+    for name in ("gpt2-xl", "gemma-3-1b", "gemma-2-2b", "mistral-7b-v0.1"):
+        kinds: dict[str, set[tuple[Any, ...]]] = {}
+        for layer in wl.model(name, sequence=6000 if "gpt2" not in name else 512).layers:
+            sizes = (layer.params, layer.stash_bytes, layer.forward_flops, layer.backward_bytes)
+            kinds.setdefault(layer.kind, set()).add(sizes)
+        assert {kind: len(found) for kind, found in kinds.items()} == dict.fromkeys(kinds, 1)
+
+
+def test_tied_matrix_is_one_block_read_twice() -> None:
+    found = wl.model("gpt2-small")
+    first, last = found.layers[0], found.layers[-1]
+    shared = [weight for weight in first.weights if weight in last.weights]
+    assert [weight.params for weight in shared] == [50257 * 768]
+    assert sum(layer.params for layer in found.layers) == found.params + 50257 * 768
+    untied = wl.model("llama-2-7b")
+    assert sum(layer.params for layer in untied.layers) == untied.params
+
+
+# precision and optimizer -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "adam_bytes"),
+    [
+        ("fp32", 16),
+        ("tf32", 16),
+        ("mixed-fp16", 16),  # ZeRO: 2 + 2 + 4 + 4 + 4
+        ("mixed-bf16", 16),
+        ("mixed-bf16-fp32-gradients", 18),  # Megatron-LM: gradients in fp32
+        ("bf16", 8),
+    ],
+)
+def test_bytes_per_parameter(name: str, adam_bytes: int) -> None:
+    found = wl.model("gpt2-small", precision=name)
+    weight = found.weights[0]
+    each = found.weight_bytes(weight) + found.gradient_bytes(weight) + found.state_bytes(weight)
+    assert each == adam_bytes * weight.params
+    assert precision(found.precision) is found.precision is PRECISIONS[name]
+
+
+@pytest.mark.parametrize(("name", "states"), [("sgd", 0), ("momentum", 1), ("adam", 2)])
+def test_states_of_optimizers(name: str, states: int) -> None:
+    found = wl.model("gpt2-small", optimizer=name)
+    assert found.state_bytes(found.weights[0]) == 4 * states * found.weights[0].params
+    assert optimizer(found.optimizer) is found.optimizer is OPTIMIZERS[name]
+
+
+def test_defaults() -> None:
+    for name, bits, rule in (
+        ("gpt2-xl", "fp32", "adam"),
+        ("bert-large", "fp32", "adam"),
+        ("llama-3-8b", "mixed-bf16", "adam"),
+        ("vgg416", "fp32", "momentum"),
+    ):
+        found = wl.model(name)
+        assert (found.precision.name, found.optimizer.name) == (bits, rule)
+
+
+def test_own_precision_and_optimizer() -> None:
+    bits = wl.Precision("mine", "bf16", 2, 6, 4, 4, 2)
+    rule = wl.Optimizer("lion", 1, 8)
+    found = wl.model("gpt2-small", precision=bits, optimizer=rule)
+    assert (found.precision, found.optimizer) == (bits, rule)
+
+
+# errors ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("gtp2-xl", {}, ("gtp2-xl", "gpt2-xl")),
+        ("harmony/gpt2-xx", {}, ("harmony/gpt2-xl",)),
+        ("gpt2-xl", {"precision": "fp23"}, ("fp23", "fp32")),
+        ("gpt2-xl", {"precision": ""}, ("Precision", "fp32")),
+        ("gpt2-xl", {"optimizer": "adan"}, ("adan", "adam")),
+    ],
+)
+def test_unknown_names(name: str, options: dict[str, Any], words: tuple[str, ...]) -> None:
+    with pytest.raises(UnknownName) as caught:
+        wl.model(name, **options)
+    assert_sentence(str(caught.value), words)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("gpt2-xl", {"sequence": 1025}, ("1025", "1024")),
+        ("gpt2-xl", {"sequence": 0}, ("sequence", "0")),
+        ("gpt2-xl", {"causal": "third"}, ("third", "half")),
+        ("bert-large", {"causal": "half"}, ("bert-large", "full")),
+        ("vgg416", {"sequence": 3}, ("vgg416", "sequence")),
+        ("resnet1026", {"flash": False}, ("resnet1026", "flash")),
+        ("harmony/gpt2-xl", {"precision": "fp32"}, ("harmony/gpt2-xl", "precision")),
+        ("harmony/bert-96", {"sequence": 128}, ("harmony/bert-96", "sequence")),
+    ],
+)
+def test_options_that_do_not_apply(
+    name: str, options: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        wl.model(name, **options)
+    assert_sentence(str(caught.value), words)
+
+
+def assert_sentence(text: str, words: tuple[str, ...]) -> None:
+    assert "\n" not in text
+    assert text[-1] in ".?"
+    for word in words:
+        assert word in text
+
+
+# properties --------------------------------------------------------------------------------------
+
+
+@given(
+    name=st.sampled_from(["gpt2-small", "llama-3.2-1b", "gemma-2-2b", "mixtral-8x7b"]),
+    sequence=st.integers(1, 1024),
+    flash=st.booleans(),
+    dropout=st.booleans(),
+)
+def test_sequence_changes_work_and_activations_but_not_parameters(
+    name: str, sequence: int, flash: bool, dropout: bool
+) -> None:
+    one = wl.model(name, sequence=sequence, flash=flash, dropout=dropout)
+    assert one.params == TOTALS[name]
+    assert one.tokens == sequence
+    if sequence == 1024:
+        return
+    more = wl.model(name, sequence=sequence + 1, flash=flash, dropout=dropout)
+    for small, large in zip(one.layers, more.layers, strict=True):
+        assert small.stash_bytes <= large.stash_bytes
+        assert small.workspace_bytes <= large.workspace_bytes
+        assert small.forward_flops <= large.forward_flops
+        assert small.forward_bytes < large.forward_bytes
