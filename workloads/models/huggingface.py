@@ -353,9 +353,9 @@ def _windows_by_kind(config: Fields, kinds: object, layers: int, window: int) ->
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise InvalidInput(f"{config.where}: 'layer_types' must list one kind for each layer.")
     for kind in kinds:
-        if kind not in reach:
+        if not isinstance(kind, str) or kind not in reach:
             raise InvalidInput(
                 f"{config.where}: layer type {json.dumps(kind)} is not supported"
                 f"{suggestion(str(kind), reach)}"
             )
-    return tuple(reach[kind] for kind in kinds)
+    return tuple(reach[str(kind)] for kind in kinds)
