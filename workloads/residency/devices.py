@@ -228,7 +228,7 @@ class Devices:
     # room ------------------------------------------------------------------------------------
 
     def make_room(self, device: str, nbytes: int, pinned: set[int], task: Task) -> None:
-        """Evict until ``nbytes`` are free, sparing ``pinned``; DoesNotFit if nothing is left to evict."""
+        """Evict until ``nbytes`` are free, sparing ``pinned``; DoesNotFit if nothing is left."""
         rooms = self.rooms[device]
         while rooms.free < nbytes:
             victim = None if self.policy.evict == "never" else self._victim(device, pinned)

@@ -8,7 +8,8 @@ from workloads.residency.planner import plan
 from workloads.residency.policy import Policy
 from workloads.schedule import Schedule
 from workloads.schedules.info import Job
-from workloads.tasks import Task, Training
+from workloads.tasks import Task
+from workloads.training import Training
 
 
 def assemble(

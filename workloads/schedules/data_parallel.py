@@ -14,7 +14,8 @@ from workloads.residency.policy import Policy
 from workloads.schedule import Schedule
 from workloads.schedules.assemble import assemble
 from workloads.schedules.info import Job
-from workloads.tasks import Span, Task, Training, split
+from workloads.tasks import Span, Task, split
+from workloads.training import Training
 
 
 def shares(job: Job) -> tuple[Span, ...]:

@@ -28,7 +28,8 @@ from workloads.schedules.assemble import assemble
 from workloads.schedules.data_parallel import shares
 from workloads.schedules.harmony_packs import choose, parse
 from workloads.schedules.info import Job
-from workloads.tasks import Pack, Span, Task, Training, split
+from workloads.tasks import Pack, Span, Task, split
+from workloads.training import Training
 
 
 @dataclass(frozen=True, slots=True)

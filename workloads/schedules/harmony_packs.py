@@ -6,7 +6,8 @@ from hwmodels.errors import InvalidInput
 from workloads.model import Model
 from workloads.order import weight
 from workloads.packing import balance
-from workloads.tasks import Pack, Training
+from workloads.tasks import Pack
+from workloads.training import Training
 
 _FEWEST = 4
 """Packs at least where every GPU runs all."""

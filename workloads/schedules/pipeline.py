@@ -16,7 +16,8 @@ from workloads.residency.policy import Policy
 from workloads.schedule import Schedule
 from workloads.schedules.assemble import assemble
 from workloads.schedules.info import Job
-from workloads.tasks import Pack, Span, Task, Training, split
+from workloads.tasks import Pack, Span, Task, split
+from workloads.training import Training
 
 Order = Literal["gpipe", "1f1b"]
 

@@ -1,0 +1,337 @@
+"""What forward, recompute, backward, reduce and update read and write: written once.
+
+A family of schedules decides the *order* of these tasks and the device of each; the planner in
+``workloads.residency`` adds the copies that bring every tensor where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from hwmodels.compute import LayerWork, Phase, Work
+from workloads.model import Model, Weight
+from workloads.schedule import Tensor, TensorKind
+from workloads.tasks import Pack, Span, Task, units
+
+
+class Training:
+    """Creates tensors and tasks for one iteration of one model.
+
+    Parameters
+    ----------
+    model : Model
+    cuts : iterable of int
+        Layers at which some pack starts; weights between two cuts move together.
+    kept : iterable of int
+        Layers whose input is kept for the backward pass (starts of backward packs).
+    microbatches : sequence of Span
+        All forward and backward microbatches. Activations at pack boundaries are cut where any
+        of them starts or ends, so that forward and backward may use different sizes.
+    """
+
+    def __init__(
+        self, model: Model, cuts: Iterable[int], kept: Iterable[int], microbatches: Iterable[Span]
+    ) -> None:
+        self.model = model
+        self.tensors: list[Tensor] = []
+        self.on_host: list[int] = []
+        self.units, self._used = units(model, cuts)
+        self._kept = frozenset(kept)
+        self._ids: dict[tuple[str, int, object], int] = {}
+        edges = sorted({edge for span in microbatches for edge in span})
+        self._next_edge = dict(pairwise(edges))
+        self._started: set[int] = set()
+        self._work: dict[tuple[Phase, int, int, int], Work] = {}
+        self._units_of: dict[Pack, tuple[int, ...]] = {}
+        self._pieces_of: dict[Span, tuple[Span, ...]] = {}
+        self._inputs: dict[tuple[int, Span], tuple[int, ...]] = {}
+        self._weights: dict[tuple[Pack, str], tuple[int, ...]] = {}
+        self._gradients: dict[tuple[Pack, str], tuple[int, ...]] = {}
+        self._stashed: dict[Pack, int] = {}
+        self._scratch: dict[tuple[Pack, str], int] = {}
+
+    # tensors ---------------------------------------------------------------------------------
+
+    def _tensor(self, kind: TensorKind, index: int, key: object, label: str, nbytes: int) -> int:
+        found = self._ids.get((kind, index, key))
+        if found is None:
+            found = len(self.tensors)
+            self._ids[(kind, index, key)] = found
+            self.tensors.append(Tensor(found, kind, label, nbytes))
+        return found
+
+    def weight(self, unit: int, copy: str = "") -> int:
+        """Tensor id of a unit's weights; they start valid in host memory."""
+        block = self.units[unit]
+        before = len(self.tensors)
+        nbytes = sum(self.model.weight_bytes(weight) for weight in block.weights)
+        found = self._tensor("weight", unit, copy, f"W[{block.name}]{copy}", nbytes)
+        if found == before:
+            self.on_host.append(found)
+        return found
+
+    def gradient(self, unit: int, copy: str = "") -> int:
+        """Tensor id of the gradient of a unit."""
+        block = self.units[unit]
+        nbytes = sum(self.model.gradient_bytes(weight) for weight in block.weights)
+        return self._tensor("gradient", unit, copy, f"dW[{block.name}]{copy}", nbytes)
+
+    def state(self, unit: int, copy: str = "") -> int:
+        """Tensor id of a unit's optimizer state; it starts valid in host memory."""
+        block = self.units[unit]
+        before = len(self.tensors)
+        nbytes = sum(self.model.state_bytes(weight) for weight in block.weights)
+        found = self._tensor("state", unit, copy, f"K[{block.name}]{copy}", nbytes)
+        if found == before:
+            self.on_host.append(found)
+        return found
+
+    def inputs(self, layer: int, span: Span) -> tuple[int, ...]:
+        """Pieces of the input of ``layer`` for the samples of ``span``."""
+        found = self._inputs.get((layer, span))
+        if found is None:
+            found = tuple(self._input(layer, piece) for piece in self._pieces(span))
+            self._inputs[(layer, span)] = found
+        return found
+
+    def _input(self, layer: int, piece: Span) -> int:
+        before = len(self.tensors)
+        nbytes = self.model.layer_input_bytes(layer) * (piece[1] - piece[0])
+        name = f"X[{self.model.layers[layer].name}]{piece[0]}:{piece[1]}"
+        found = self._tensor("activation", layer, piece, name, nbytes)
+        if layer == 0 and found == before:
+            self.on_host.append(found)
+        return found
+
+    def weights(self, pack: Pack, copy: str) -> tuple[int, ...]:
+        """Weights that a pack reads."""
+        found = self._weights.get((pack, copy))
+        if found is None:
+            found = tuple(self.weight(unit, copy) for unit in self.units_of(pack))
+            self._weights[(pack, copy)] = found
+        return found
+
+    def gradients(self, pack: Pack, copy: str) -> tuple[int, ...]:
+        """Gradients that the backward of a pack adds to."""
+        found = self._gradients.get((pack, copy))
+        if found is None:
+            found = tuple(self.gradient(unit, copy) for unit in self.units_of(pack))
+            self._gradients[(pack, copy)] = found
+        return found
+
+    def _pieces(self, span: Span) -> tuple[Span, ...]:
+        found = self._pieces_of.get(span)
+        if found is None:
+            low, high = span
+            pieces: list[Span] = []
+            while low < high:
+                step = self._next_edge[low]
+                pieces.append((low, step))
+                low = step
+            found = self._pieces_of[span] = tuple(pieces)
+        return found
+
+    def _stash(self, pack: Pack, span: Span) -> tuple[int, ...]:
+        each = self._stashed.get(pack)
+        if each is None:
+            layers = self.model.layers
+            each = sum(layers[i].stash_bytes for i in range(pack[0], pack[1] + 1))
+            inner = (i for i in range(pack[0] + 1, pack[1] + 1) if i not in self._kept)
+            each += sum(layers[i - 1].output_bytes for i in inner)
+            self._stashed[pack] = each
+        if each == 0:
+            return ()
+        name = f"stash[{self.model.layers[pack[0]].name}]{span[0]}:{span[1]}"
+        return (self._tensor("stash", pack[0], span, name, each * (span[1] - span[0])),)
+
+    def _output_gradient(self, layer: int, span: Span) -> tuple[int, ...]:
+        if layer in (0, len(self.model.layers)):
+            return ()
+        nbytes = self.model.layer_input_bytes(layer) * (span[1] - span[0])
+        name = f"dX[{self.model.layers[layer].name}]{span[0]}:{span[1]}"
+        return (self._tensor("activation_gradient", layer, span, name, nbytes),)
+
+    # work ------------------------------------------------------------------------------------
+
+    def work(self, phase: Phase, pack: Pack, samples: int) -> Work:
+        """Work of one pack for one microbatch (shared by all ops that do the same)."""
+        key = (phase, pack[0], pack[1], samples)
+        found = self._work.get(key)
+        if found is None:
+            parts = tuple(self._part(phase, i, samples) for i in range(pack[0], pack[1] + 1))
+            found = self._work[key] = Work(parts)
+        return found
+
+    def _part(self, phase: Phase, index: int, samples: int) -> LayerWork:
+        layer = self.model.layers[index]
+        held = sum(self.model.weight_bytes(weight) for weight in layer.weights)
+        row = layer.profile_row or layer.name
+        dtype = self.model.precision.compute
+        if phase == "backward":
+            made = sum(self.model.gradient_bytes(weight) for weight in layer.weights)
+            nbytes = layer.backward_bytes * samples + held + made
+            flops = layer.backward_flops * samples
+            return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.backward_kernels)
+        nbytes = layer.forward_bytes * samples + held
+        flops = layer.forward_flops * samples
+        return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.forward_kernels)
+
+    def _update_work(self, unit: int) -> Work:
+        block = self.units[unit]
+        names = {weight.name for weight in block.weights}
+        parts: list[LayerWork] = []
+        for index in range(block.layers[0], block.layers[1] + 1):
+            layer = self.model.layers[index]
+            own = [weight for weight in layer.weights if weight.name in names]
+            names -= {weight.name for weight in own}
+            params = sum(weight.params for weight in own)
+            if own:
+                traffic = float(sum(self.update_bytes(weight) for weight in own))
+                flops = float(params * self.model.optimizer.flops)
+                row = layer.profile_row or layer.name
+                parts.append(LayerWork(row, "update", 1, flops, traffic, "fp32"))
+        return Work(tuple(parts))
+
+    def update_bytes(self, weight: Weight) -> int:
+        """Memory traffic of one optimizer step: weights and states read and written, gradient read.
+
+        For fp32 Adam 28 bytes a parameter: reads w, g, m, v and writes w, m, v.
+        """
+        precision, optimizer = self.model.precision, self.model.optimizer
+        kept = precision.master + optimizer.states * precision.state
+        return weight.params * (2 * precision.weight + precision.gradient + 2 * kept)
+
+    def _forward_scratch(self, pack: Pack, samples: int) -> int:
+        """Scratch of a forward that saves nothing: one layer's stash and inner edges at a time."""
+        most = self._scratch.get((pack, "forward"))
+        if most is None:
+            layers = self.model.layers
+            most = max(
+                layers[i].stash_bytes
+                + (layers[i].output_bytes if i < pack[1] else 0)
+                + (layers[i - 1].output_bytes if i > pack[0] else 0)
+                for i in range(pack[0], pack[1] + 1)
+            )
+            self._scratch[(pack, "forward")] = most
+        return most * samples
+
+    def _backward_scratch(self, pack: Pack, samples: int) -> int:
+        """Scratch of a backward: of one layer at a time, and the gradient between two layers."""
+        most = self._scratch.get((pack, "backward"))
+        if most is None:
+            layers = self.model.layers
+            most = max(
+                layers[i].workspace_bytes
+                + (layers[i].output_bytes if i < pack[1] else 0)
+                + (layers[i - 1].output_bytes if i > pack[0] else 0)
+                for i in range(pack[0], pack[1] + 1)
+            )
+            self._scratch[(pack, "backward")] = most
+        return most * samples
+
+    # tasks -----------------------------------------------------------------------------------
+
+    def units_of(self, pack: Pack) -> tuple[int, ...]:
+        """Units that the layers of a pack read, each once."""
+        found = self._units_of.get(pack)
+        if found is None:
+            chain = (unit for i in range(pack[0], pack[1] + 1) for unit in self._used[i])
+            found = self._units_of[pack] = tuple(dict.fromkeys(chain))
+        return found
+
+    def finished(self, pack: Pack) -> list[int]:
+        """Units whose gradient is complete after the backward of ``pack`` (packs descending)."""
+        return [unit for unit in self.units_of(pack) if self.units[unit].layers[0] >= pack[0]]
+
+    def forward(
+        self, device: str, pack: Pack, span: Span, copy: str = "", visit: int = 0, *, save: bool
+    ) -> Task:
+        """Forward of a pack: reads W and X, writes the outputs that others need.
+
+        With ``save`` it also writes the stash, so that backward needs no recompute.
+        """
+        first, last = pack
+        writes: list[int] = []
+        for layer in range(first + 1, last + 1):
+            if layer in self._kept and not save:
+                writes += self.inputs(layer, span)
+        if last + 1 < len(self.model.layers):
+            writes += self.inputs(last + 1, span)
+        if save:
+            writes += self._stash(pack, span)
+        samples = span[1] - span[0]
+        weights = self.weights(pack, copy)
+        return Task(
+            "compute", device, "forward", pack, span,
+            weights + self.inputs(first, span), tuple(writes), visit,
+            self.work("forward", pack, samples),
+            0 if save else self._forward_scratch(pack, samples),
+        )  # fmt: skip
+
+    def recompute(
+        self, device: str, pack: Pack, span: Span, copy: str = "", visit: int = 0, *,
+        phase: Phase = "recompute",
+    ) -> Task:  # fmt: skip
+        """Forward of a pack once more from its kept input, now writing the stash.
+
+        The fused last pack runs its only forward this way (``phase="forward"``).
+        """
+        samples = span[1] - span[0]
+        weights = self.weights(pack, copy)
+        return Task(
+            "compute", device, phase, pack, span,
+            weights + self.inputs(pack[0], span), self._stash(pack, span), visit,
+            self.work(phase, pack, samples),
+        )  # fmt: skip
+
+    def backward(
+        self, device: str, pack: Pack, span: Span, copy: str = "", visit: int = 0, *,
+        grads: str | None = None,
+    ) -> Task:  # fmt: skip
+        """Backward of a pack: reads W, X, stash and dY, adds to dW, writes dX.
+
+        The first backward of a unit creates its dW; call in the order of execution.
+        ``grads`` names the copy of dW (default ``copy``).
+        """
+        named = copy if grads is None else grads
+        samples = span[1] - span[0]
+        reads = self.weights(pack, copy) + self.inputs(pack[0], span)
+        reads += self._stash(pack, span) + self._output_gradient(pack[1] + 1, span)
+        made = self.gradients(pack, named)
+        reads += tuple(tensor for tensor in made if tensor in self._started)
+        self._started.update(made)
+        return Task(
+            "compute", device, "backward", pack, span, reads,
+            made + self._output_gradient(pack[0], span), visit,
+            self.work("backward", pack, samples), self._backward_scratch(pack, samples),
+        )  # fmt: skip
+
+    def reduce(
+        self, devices: Sequence[str], unit: int, copies: Sequence[str], visit: int = 0
+    ) -> Task:
+        """All-reduce of one unit's gradient over its copies, in place."""
+        made = tuple(self.gradient(unit, copy) for copy in copies)
+        block = self.units[unit]
+        nbytes = self.tensors[made[0]].nbytes
+        return Task(
+            "collective", devices[0], "all_reduce", block.layers, (0, 0), made, made, visit,
+            None, 0, nbytes, tuple(devices),
+        )  # fmt: skip
+
+    def update(
+        self, device: str, unit: int, copy: str = "", visit: int = 0, *,
+        host: bool = False, grads: str | None = None,
+    ) -> Task:  # fmt: skip
+        """Optimizer step of one unit: on GPU ``device``, or with ``host`` on its CPU worker."""
+        block = self.units[unit]
+        kept = (self.weight(unit, copy),)
+        if any(self.model.state_bytes(weight) for weight in block.weights):
+            kept += (self.state(unit, copy),)
+        made = self.gradient(unit, copy if grads is None else grads)
+        nbytes = sum(self.update_bytes(weight) for weight in block.weights) if host else 0
+        return Task(
+            "host" if host else "compute", device, "update", block.layers, (0, 0),
+            (*kept, made), kept, visit, self._update_work(unit), 0, nbytes,
+            (device,) if host else (),
+        )  # fmt: skip
