@@ -171,7 +171,8 @@ def main() -> None:
     except CommodiousError as error:
         _fail(str(error))
     except _USAGE_ERROR as error:
-        _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+        said: str = error.format_message()  # pyright: ignore[reportAttributeAccessIssue]
+        _fail(said.replace(". Did you mean", "; did you mean"))
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     except BrokenPipeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,16 +32,14 @@ def read_text(path: str) -> str:
     InvalidInput
         If the file is missing, a directory, unreadable or not text.
     """
-    try:
-        if path == "-":
-            import sys
+    if path != "-":
+        from hwmodels.read import read_text
 
-            return sys.stdin.read()
-        return Path(path).read_text(encoding="utf-8")
+        return read_text(path)
+    try:
+        return sys.stdin.read()
     except UnicodeDecodeError:
-        raise InvalidInput(f"{path}: not a text file (UTF-8 is expected).") from None
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read ({error.strerror}).") from None
+        raise InvalidInput("Cannot read standard input: it is not text in UTF-8.") from None
 
 
 def read_server(text: str) -> Server:
@@ -57,7 +56,8 @@ def read_model(
 ) -> Model:
     """Take a model by name, from a ``config.json`` or from a layer profile.
 
-    A JSON file with the key ``model_type`` is a ``config.json``, any other one is a profile.
+    A JSON file with the key ``model_type`` is a ``config.json``, one with ``format`` (ours) or
+    ``layer_groups`` (tables of the Harmony project) is a profile.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def read_model(
     given = {name: value for name, value in options.items() if value is not None}
     if not is_file_name(text, ".json", workloads.models()):
         return workloads.model(text, **given)
-    if _is_profile(read_text(text)):
+    if _is_profile(read_text(text), text):
         if given:
             fixed = next(iter(given))
             raise InvalidInput(
@@ -82,13 +82,26 @@ def read_model(
     return workloads.from_config(text, **given)
 
 
-def _is_profile(text: str) -> bool:
-    """Whether JSON text lacks the mark of a ``config.json``; broken text is not a profile."""
+def _is_profile(text: str, path: str) -> bool:
+    """Whether a JSON file is a layer profile; the reader of configs tells what else is wrong.
+
+    Raises
+    ------
+    InvalidInput
+        If it has the mark of neither.
+    """
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and "model_type" not in found
+    if not isinstance(found, dict) or "model_type" in found:
+        return False
+    if "format" in found or "layer_groups" in found:
+        return True
+    raise InvalidInput(
+        f"{path} is neither a config.json, which has a 'model_type', nor a layer profile, which "
+        "has a 'format'."
+    )
 
 
 def read_knobs(settings: Sequence[str]) -> dict[str, str]:

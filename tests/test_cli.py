@@ -184,6 +184,16 @@ def test_config_file_and_name_are_the_same_model(commodious: Command) -> None:
     assert read["swap_volume_bytes"] == named["swap_volume_bytes"]
 
 
+def test_profile_file_and_name_are_the_same_model(commodious: Command) -> None:
+    """A table of measured layer times is told from a config.json by what is in it."""
+    path = resources.files("workloads") / "models" / "profiles" / "gpt2-medium.json"
+    options = ["--schedule", "harmony-dp", "--server", BOX, "--minibatch", "4"]
+    named = parsed(commodious, "run", "--model", "harmony/gpt2-medium", *options)
+    read = parsed(commodious, "run", "--model", str(path), *options)
+    assert read["iteration_time_s"] == named["iteration_time_s"]
+    assert any("measured on gtx-1080-ti" in note for note in read["notes"])
+
+
 # lists -------------------------------------------------------------------------------------------
 
 

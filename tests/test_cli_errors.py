@@ -102,12 +102,12 @@ MODEL_FILES: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     "empty file": (text_file("config.json", ""), ("config.json",)),
     "missing key": (config_file(n_embd=None), ("n_embd",)),
     "unknown model type": (config_file(model_type="gpt3"), ("gpt3", "gpt2")),
-    "no model type": (text_file("config.json", '{"n_embd": 64}'), ("config.json",)),
+    "no model type": (text_file("config.json", '{"n_embd": 64}'), ("model_type", "format")),
     "negative size": (config_file(n_layer=-2), ("n_layer",)),
     "size of wrong type": (config_file(n_layer="two"), ("n_layer",)),
-    "not text": (text_file("config.json", b"\xff\xfe\x00{"), ("config.json",)),
+    "not text": (text_file("config.json", b"\xff\xfe\x00{"), ("config.json", "UTF-8")),
     "missing file": (lambda folder: str(folder / "none.json"), ("none.json",)),
-    "folder": (lambda folder: f"{folder}/", ()),
+    "folder": (lambda folder: f"{folder}/", ("directory",)),
 }
 
 OPTIONS: dict[str, Bad] = {
@@ -205,7 +205,7 @@ def test_bad_model_file(
 
 def test_profile_refuses_options(commodious: Command, tmp_path: Path) -> None:
     """What a profile measured cannot be changed afterwards."""
-    path = written(tmp_path / "profile.json", '{"layers": []}')
+    path = written(tmp_path / "profile.json", '{"format": "commodious-profile-1"}')
     refuse(commodious, Bad(run_with(model=path, sequence="64"), ("sequence",)))
 
 
