@@ -171,3 +171,15 @@ def test_tied_weights_move_as_one_block_and_are_updated_once():
     pipe = build("1f1b", chain(8, 5, 1, 1, 1, 1, tied=True), Box(2, 2000), 4)
     reduced = [op for op in pipe.ops if op.kind == "collective"]
     assert [op.group for op in reduced] == [("gpu0", "gpu1")]
+
+
+@pytest.mark.parametrize("layers", [3, 5, 8])
+@pytest.mark.parametrize("m", [1, 2, 3])
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_pager_moves_every_stash_out_and_in_once(layers, m, gpus):
+    """Room for one layer's backward: only the last layer's stash survives its turn."""
+    stash = 10
+    plan = build("dp-pager", chain(layers, 1, stash=stash), Box(gpus, 1 + stash), m * gpus)
+    moved = volume(plan)
+    once = gpus * m * (layers - 1) * stash
+    assert moved[("stash", "swap_out")] == moved[("stash", "swap_in")] == once
