@@ -163,7 +163,7 @@ def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
 
     def attempt(op: int, cause: int, now: float) -> None:
         """Start an operation, the first of its stream that is not done, if nothing is missing."""
-        for before in reversed(after[op]):  # the latest one is the likeliest to be missing
+        for before in after[op]:
             if end[before] < 0.0:
                 behind[op] = watcher[before]
                 watcher[before] = op
@@ -214,9 +214,8 @@ def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
             op = freed.pop()
 
     def elapsed(tick: Tick) -> None:
-        tick.callbacks = tick.again
         tick.finished(tick.op)
-        if late:
+        if late and (not queue or queue[0][0] > env._now):
             settle()
 
     hooks = Hooks(elapsed, done, started, freed, ready, records.late_starts, list(program.nbytes))

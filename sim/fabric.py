@@ -119,23 +119,22 @@ def fill(
     list of float
         B/s of one flow of each kind.
     """
-    taken = [0.0] * len(capacities)  # B/s of flows that are held
+    room = list(capacities)  # B/s that no held flow takes
+    rising: dict[int, float] = {}  # multiplicity of flows that still rise
+    users = [0] * len(room)  # kinds of flows that still rise
+    for usage, count in zip(usages, counts, strict=True):
+        for r, multiplicity in usage:
+            rising[r] = rising.get(r, 0.0) + multiplicity * count
+            users[r] += 1
     rates = [math.inf] * len(caps)
     free = list(range(len(caps)))
     level = 0.0
     while free:
-        rising: dict[int, float] = {}  # multiplicity of flows that still rise
-        lowest = math.inf
-        for i in free:
-            count = counts[i]
-            if caps[i] < lowest:
-                lowest = caps[i]
-            for r, multiplicity in usages[i]:
-                rising[r] = rising.get(r, 0.0) + multiplicity * count
-        fills = {r: (capacities[r] - taken[r]) / load for r, load in rising.items()}
+        lowest = min([caps[i] for i in free])
+        fills = {r: room[r] / load for r, load in rising.items()}
         if fills:
             lowest = min(lowest, *fills.values())
-        # The level never falls; rounding in capacity - taken could say otherwise.
+        # The level never falls, though rounding in ``room`` could say so.
         level = max(level, lowest)
         if level == math.inf:
             break
@@ -144,16 +143,17 @@ def fill(
         still: list[int] = []
         for i in free:
             usage = usages[i]
-            if caps[i] > edge:
-                for r, _ in usage:
-                    if r in full:
-                        break
-                else:
-                    still.append(i)
-                    continue
+            if caps[i] > edge and full.isdisjoint([r for r, _ in usage]):
+                still.append(i)
+                continue
             rates[i] = rate = min(level, caps[i])
             for r, multiplicity in usage:
-                taken[r] += rate * multiplicity * counts[i]
+                multiplicity *= counts[i]
+                room[r] -= rate * multiplicity
+                rising[r] -= multiplicity
+                users[r] -= 1
+                if not users[r]:
+                    del rising[r]
         free = still
     return rates
 

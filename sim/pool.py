@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappush
+from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -19,8 +19,8 @@ RESOLUTION = 1.0 + 4e-15
 """Flows whose ends are closer than this factor of the clock end together: below about 18 units
 of the last place of a float64 two instants are not told apart, and time always moves on."""
 
-MEMO = 200_000
-"""Rates kept in a pool's memory of states before it is emptied (about 20 MB)."""
+MEMO = 1_000_000
+"""Rates kept in a pool's memory before it is emptied (about 30 MB)."""
 
 
 class Clock(NamedTuple):
@@ -45,7 +45,7 @@ class Clock(NamedTuple):
     @staticmethod
     def start() -> Clock:
         """Make a new clock at zero."""
-        env: Any = Environment()
+        env: Any = Loop()
         return Clock(env, env._queue, env._eid, [])
 
     def settle(self) -> None:
@@ -57,6 +57,21 @@ class Clock(NamedTuple):
             self.late.clear()
 
 
+class Loop(Environment):
+    """SimPy's environment, whose loop knows that all its events are ticks.
+
+    Clock, heap and order of events are SimPy's. A tick has one callback, cannot fail, and happens
+    again and again, so that taking its callbacks off and putting them back each time is left out.
+    """
+
+    def run(self, until: Any = None) -> None:
+        """Let ticks happen until none is left."""
+        queue: Any = self._queue
+        while queue:
+            self._now, _, _, tick = heappop(queue)
+            tick.act(tick)
+
+
 class Tick(Event):
     """An event that is used again and again: the end of a wait of one stream or of one pool.
 
@@ -64,8 +79,8 @@ class Tick(Event):
     ----------
     op : int
         Operation that it is about.
-    again : list
-        Its callbacks; SimPy forgets them each time that the event happens.
+    act : callable
+        What happens; given the tick.
     finished : callable
         Told the operation when its wait or its flow has ended.
     begin : callable
@@ -76,12 +91,9 @@ class Tick(Event):
         Place in its pool.
     """
 
-    def __init__(self, env: Environment, callback: Callable[[Tick], None]) -> None:
+    def __init__(self, env: Environment, act: Callable[[Tick], None]) -> None:
         super().__init__(env)
-        self._ok = True
-        self._value = None
-        self.again: list[Any] = [callback]
-        self.callbacks = self.again
+        self.act = act
         self.op = -1
         self.finished: Callable[[int], None] = _nothing
         self.begin: Callable[[int], None] = _nothing
@@ -93,24 +105,6 @@ class Tick(Event):
 
 def _nothing(op: int) -> None:
     """Stand in until the engine has wired a tick."""
-
-
-class Change(NamedTuple):
-    """How rates change from one set of active flows to another.
-
-    Attributes
-    ----------
-    fresh : tuple of (int, float)
-        Slot and rate in B/s of flows that join.
-    scaled : tuple of (int, float)
-        Slot and old rate / new rate of flows that go on at another rate.
-    rates : dict of int to float
-        Rate of every active slot.
-    """
-
-    fresh: tuple[tuple[int, float], ...]
-    scaled: tuple[tuple[int, float], ...]
-    rates: dict[int, float]
 
 
 class Rates:
@@ -125,6 +119,11 @@ class Rates:
     flows : sequence of Share
     capacities : mapping of str to float
         B/s of each resource.
+
+    Attributes
+    ----------
+    known : dict of int to sequence of float
+        Rates found so far, by set of active flows.
     """
 
     def __init__(
@@ -140,74 +139,55 @@ class Rates:
         self._usages = [usage for usage, _ in kinds]
         self._limits = [limit for _, limit in kinds]
         self._capacities = [capacities[resource] for resource in numbers]
-        self._states: dict[int, dict[int, float]] = {}
-        self._changes: dict[tuple[int, int], Change] = {}
-        self._kept = 0
+        self._count = max(slots) + 1
+        self.known: dict[int, Sequence[float]] = {}
 
-    def state(self, active: int) -> dict[int, float]:
-        """Rate in B/s of every active slot."""
-        found = self._states.get(active)
-        if found is None:
-            chosen: list[int] = []
-            left = active
-            while left:
-                lowest = left & -left
-                chosen.append(lowest.bit_length() - 1)
-                left ^= lowest
-            counts: dict[int, int] = {}
-            for i in chosen:
-                counts[self._kind[i]] = counts.get(self._kind[i], 0) + 1
-            rates = fill(
-                [self._usages[kind] for kind in counts],
-                [self._limits[kind] for kind in counts],
-                list(counts.values()),
-                self._capacities,
-            )
-            rate_of = dict(zip(counts, rates, strict=True))
-            found = self._states[active] = {self._slots[i]: rate_of[self._kind[i]] for i in chosen}
-            self._kept += len(found)
+    def find(self, active: int) -> Sequence[float]:
+        """Rate in B/s by slot, 1 where no flow is active; from now on ``known``."""
+        if len(self.known) * self._count > MEMO:
+            self.known.clear()
+        found = self.known[active] = self._solve(active)
         return found
 
-    def change(self, old: int, new: int) -> Change:
-        """Tell what changes when the active set ``old`` becomes ``new``."""
-        found = self._changes.get((old, new))
-        if found is None:
-            if self._kept > MEMO:
-                self._states.clear()
-                self._changes.clear()
-                self._kept = 0
-            before, after = self.state(old), self.state(new)
-            joined: set[int] = set()
-            left = new & ~old
-            while left:
-                lowest = left & -left
-                joined.add(self._slots[lowest.bit_length() - 1])
-                left ^= lowest
-            fresh = tuple((slot, rate) for slot, rate in after.items() if slot in joined)
-            scaled = tuple(
-                (slot, before[slot] / rate)
-                for slot, rate in after.items()
-                if slot not in joined and before[slot] != rate
-            )
-            found = self._changes[(old, new)] = Change(fresh, scaled, after)
-            self._kept += len(fresh) + len(scaled)
+    def _solve(self, active: int) -> Sequence[float]:
+        chosen: list[int] = []
+        while active:
+            lowest = active & -active
+            chosen.append(lowest.bit_length() - 1)
+            active ^= lowest
+        counts: dict[int, int] = {}
+        for i in chosen:
+            counts[self._kind[i]] = counts.get(self._kind[i], 0) + 1
+        rates = fill(
+            [self._usages[kind] for kind in counts],
+            [self._limits[kind] for kind in counts],
+            list(counts.values()),
+            self._capacities,
+        )
+        rate_of = dict(zip(counts, rates, strict=True))
+        found = [1.0] * self._count
+        for i in chosen:
+            found[self._slots[i]] = rate_of[self._kind[i]]
         return found
 
 
 def pool(
-    clock: Clock, ticks: Sequence[Tick], rates: Rates, slots: int, amount: Sequence[float]
+    clock: Clock,
+    ticks: Sequence[Tick],
+    rates: Rates,
+    slots: int,
+    amount: Sequence[float],
 ) -> None:
     """Let flows of one pool run: each tick, when it happens, joins its flow to the pool.
 
-    Only the flows whose rate changes are touched: a flow keeps the time at which it will end, and
-    that time is stretched or shrunk when its rate changes. All changes of one instant are taken
-    together, at its end.
+    A flow keeps the time at which it will end, and that time is stretched or shrunk when its rate
+    changes. All changes of one instant are taken together, at its end.
 
     Parameters
     ----------
     clock : Clock
     ticks : sequence of Tick
-        One a flow, its ``slot`` and ``bit`` as in ``rates``; their callbacks are set here.
+        One a flow, its ``slot`` and ``bit`` as in ``rates``; what they do is set here.
     rates : Rates
     slots : int
         Streams that take part.
@@ -215,70 +195,68 @@ def pool(
         Bytes of each operation.
     """
     env: Any = clock.env
-    queue, number, late = clock.queue, clock.number, clock.late
-    settle_clock = clock.settle
-    change = rates.change
+    queue, number, late, settle_clock = clock.queue, clock.number, clock.late, clock.settle
     finish = [INF] * slots  # when the flow will end at its present rate
     size: list[float] = [0.0] * slots
     running = [ticks[0]] * slots
-    rejoined: list[int] = []
-    active = settled = 0  # sets of flows: now, and when rates were last found
+    live: list[int] = []  # slots of flows that have a rate
+    joined: list[int] = []  # slots of flows that have none yet
+    active = 0  # set of flows
+    known, find = rates.known, rates.find
+    present = find(active)
     armed = INF  # time of the timer that counts; later ones in the heap are ignored
     dirty = False
 
     def join(tick: Tick) -> None:
         nonlocal active, dirty
-        tick.callbacks = tick.again
-        slot, bit = tick.slot, tick.bit
+        slot = tick.slot
         running[slot] = tick
         size[slot] = amount[tick.op]
-        if settled & bit:  # the same kind of flow ended in this very instant
-            rejoined.append(slot)
-        active |= bit
+        joined.append(slot)
+        active |= tick.bit
         if not dirty:
             dirty = True
             late.append(settle)
-        settle_clock()
+        if not queue or queue[0][0] > env._now:
+            settle_clock()
 
     def settle(now: float) -> None:
-        nonlocal settled, armed, dirty
+        nonlocal present, armed, dirty
         dirty = False
-        if active != settled or rejoined:
-            fresh, scaled, present = change(settled, active)
-            for slot, factor in scaled:
-                finish[slot] = now + (finish[slot] - now) * factor
-            for slot, rate in fresh:
-                finish[slot] = now + size[slot] / rate
-            for slot in rejoined:
+        before, present = present, known.get(active) or find(active)
+        if present is not before:
+            for slot in live:
+                old, new = before[slot], present[slot]
+                if old != new:
+                    finish[slot] = now + (finish[slot] - now) * (old / new)
+        if joined:
+            for slot in joined:
                 finish[slot] = now + size[slot] / present[slot]
-            rejoined.clear()
-            settled = active
+            live.extend(joined)
+            joined.clear()
         soonest = min(finish)
         if soonest < armed:
             armed = soonest if soonest > now else now
             heappush(queue, (armed, 1, next(number), timer))
 
-    def leave(event: Tick) -> None:
+    def leave(_: Tick) -> None:
         nonlocal active, armed, dirty
-        event.callbacks = event.again
         now = env._now
         if now >= armed:
             armed = INF
             edge = now * RESOLUTION
-            soonest = min(finish)
-            if not dirty:
+            if not dirty:  # who leaves changes rates; if none does, the timer must be set anew
                 dirty = True
                 late.append(settle)
-            while soonest <= edge:
-                slot = finish.index(soonest)
+            for slot in [slot for slot, end in enumerate(finish) if end <= edge]:
                 finish[slot] = INF
+                live.remove(slot)
                 tick = running[slot]
                 active ^= tick.bit
                 tick.finished(tick.op)
-                soonest = min(finish)
-        if late:
+        if late and (not queue or queue[0][0] > now):
             settle_clock()
 
     timer = Tick(clock.env, leave)
     for tick in ticks:
-        tick.again[0] = join
+        tick.act = join
