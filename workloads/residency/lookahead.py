@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from workloads.tasks import Task
 
@@ -103,13 +103,14 @@ class Lookahead:
             self._now[task.device] = self._ordinal_of[index]
             self._next[task.device] += 1
 
-    def consume(self, tensor: int, device: str) -> None:
-        """End the current use of ``tensor`` on ``device``."""
+    def consume(self, tensor: int, device: str) -> bool:
+        """End the current use of ``tensor`` on ``device``; says whether any use is left."""
         uses = self.uses[tensor]
         queue = uses[device]
         queue.pop()
         if not queue:
             del uses[device]
+        return bool(uses)
 
     def following(self, tensor: int) -> tuple[int, str]:
         """Next task that uses the tensor, and where; the tensor must have a further use."""
@@ -138,12 +139,11 @@ class Lookahead:
             most = max(most, missing)
         return most
 
-    def wanted(self, device: str) -> Iterator[int]:
-        """Tensors worth fetching now: of the next tasks, then of the next visit."""
+    def window(self, device: str) -> list[int]:
+        """Tasks whose inputs are worth fetching now: the next ones, then the next visit's."""
         lane, position = self._lane[device], self._next[device]
         starts, visit = self._starts[device], self._now[device] + 1
-        for index in lane[position : position + _ACTIVATIONS]:
-            yield from self._tasks[index].reads
+        found = lane[position : position + _ACTIVATIONS]
         if visit < len(starts):
-            for index in lane[starts[visit] : starts[visit] + _ACTIVATIONS]:
-                yield from self._tasks[index].reads
+            found += lane[starts[visit] : starts[visit] + _ACTIVATIONS]
+        return found

@@ -90,6 +90,7 @@ class _Planner:
         homes = Homes(tasks, size, server, self.look)
         self.at = Devices(tensors, server, policy, self.look, homes, peer=peer)
         self.initial = tuple(self._place_initial(on_host))
+        self.provided: set[int] = set()
 
     def _place_initial(self, on_host: Sequence[int]) -> list[Place]:
         used = [tensor for tensor in on_host if self.look.uses[tensor]]
@@ -218,19 +219,21 @@ class _Planner:
                 self._settle_one(tensor, device)
             return
         device = HOST if task.kind == "host" else task.device
+        persistent, eager = self.at.persistent, self.at.eager
         for tensor in self.look.touched[index]:
-            self._settle_one(tensor, device)
+            if eager or not persistent[tensor]:
+                self._settle_one(tensor, device)
 
     def _settle_one(self, tensor: int, device: str) -> None:
-        look = self.look
-        look.consume(tensor, device)
-        if not look.uses[tensor] and not self.at.persistent[tensor]:
+        at, look = self.at, self.look
+        further = look.consume(tensor, device)
+        if not further and not at.persistent[tensor]:
             self._bury(tensor)
-        elif device in self.at.valid[tensor]:
-            if self.at.own_host[tensor]:
-                if self.at.eager and not look.near(tensor, device, 1):
-                    self.at.evict(tensor, device)
-            elif look.uses[tensor]:
+        elif device in at.valid[tensor]:
+            if at.own_host[tensor]:
+                if at.eager and not look.near(tensor, device, 1):
+                    at.evict(tensor, device)
+            elif further:
                 self._pass_on(tensor, device, *look.following(tensor))
 
     def _pass_on(self, tensor: int, device: str, follower: int, user: str) -> None:
@@ -264,16 +267,32 @@ class _Planner:
                 self.at.free(tensor, host)
 
     def _prefetch(self, device: str) -> None:
-        here = self.at.resident[device]
-        for tensor in self.look.wanted(device):
-            if tensor in here or not self.at.valid[tensor] or not self.at.reachable(tensor):
+        """Fetch the inputs of the tasks in the window that are not there yet, while room lasts."""
+        for index in self.look.window(device):
+            if index not in self.provided:
+                missing = self._provide(device, self.tasks[index].reads)
+                if missing is None:
+                    return
+                if not missing:
+                    self.provided.add(index)
+
+    def _provide(self, device: str, tensors: Sequence[int]) -> int | None:
+        """Copy to a GPU what can come now; says how many cannot yet, or None if room is out."""
+        at, here, later = self.at, self.at.resident[device], 0
+        for tensor in tensors:
+            if tensor in here:
                 continue
-            source = self.at.source(tensor)
-            if source not in self.at.hosts and self.look.following(tensor)[1] != device:
-                continue  # another GPU needs it first and would have to fetch it back
-            if self.at.rooms[device].free < self.at.size[tensor] + self.look.slack(device, here):
-                return
-            self.at.copy(tensor, source, device, on_demand=False)
+            if not at.valid[tensor] or not at.reachable(tensor):
+                later += 1
+                continue
+            source = at.source(tensor)
+            if source not in at.hosts and self.look.following(tensor)[1] != device:
+                later += 1  # another GPU needs it first and would have to fetch it back
+                continue
+            if at.rooms[device].free < at.size[tensor] + self.look.slack(device, here):
+                return None
+            at.copy(tensor, source, device, on_demand=False)
+        return later
 
     def _flush(self) -> tuple[Place, ...]:
         """Bring weights and states home."""
