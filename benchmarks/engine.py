@@ -1,18 +1,16 @@
-"""Operations a second that the engine replays, against a bare SimPy loop.
+"""Speed of the engine: operations a second against a bare SimPy loop.
 
-    python benchmarks/engine.py [--ops 10000 100000 1000000] [--repeat 3] [--case NAME] [--json]
+Generated schedules of GPT-2 XL on the 4x GTX 1080 Ti server, iterations laid end to end until the
+wanted number of operations is reached. Contention, copy engines, the memory ledger and the records
+are on. A bare SimPy loop is one process that waits for as many timeouts as there are operations;
+it runs in the same process, in turn with the replays.
 
-Cases, all on a server of eight GPUs with two sockets and one uplink each:
+Columns, in microseconds an operation: ``simulate`` (everything: preparing, replaying, records),
+``build`` (planning one iteration and laying it end to end), ``plan`` (planning, for each operation
+of the one iteration), ``bare``; then ``bare/sim``, the ratio of the last to the first, and bytes of
+memory an operation for schedule, run and records.
 
-in-step      every GPU swaps layers in and out through two slots; all are alike and meet at once
-ring         the same, and each GPU hands its result to the next one; nothing happens at once
-harmony-pp   a generated schedule of GPT-2 XL at sequence 128, one sample a microbatch
-
-Contention, copy engines, memory ledger and records are on. *whole* is all that ``simulate`` needs
-of the engine: making the schedule ready, the run, and the arrays of the records; *run* is SimPy's
-loop alone. The bare loop is one process that waits for as many timeouts as there are operations,
-measured between the repeats. Each size runs in a process of its own; memory is the growth of its
-largest resident size, schedule included. Times are the best of the repeats, with the median.
+    python benchmarks/engine.py [--ops 10000 100000 1000000] [--repeat 3] [--json]
 """
 
 from __future__ import annotations
@@ -25,86 +23,16 @@ import statistics
 import subprocess
 import sys
 import time
-from itertools import cycle, islice
-from typing import Any, cast
+from typing import Any
 
 import simpy
 
 import hwmodels
 import sim.engine
-from hwmodels.compute import LayerWork, Work
-from hwmodels.server import Server
-from workloads.schedule import Grant, Op, Schedule, Tensor
+import workloads
 
-SERVER = "pcie-4u-8x1080ti"
-CASES = ("in-step", "ring", "harmony-pp")
-LAYERS = 48
-NBYTES = 60_000_000
-
-
-def swapping(server: Server, count: int, *, ring: bool) -> Schedule:
-    """About ``count`` operations: layers pass through two slots of every GPU."""
-    gpus, ops, grants = server.gpus, list[Op](), list[Grant]()
-    home = {gpu: server.host_of(gpu) for gpu in gpus}
-    names = {gpu: (f"{gpu}.h2d", f"{gpu}.compute", f"{gpu}.d2h") for gpu in gpus}
-    following = dict(zip(gpus, islice(cycle(gpus), 1, None)))  # noqa: B905
-    tensors = [
-        Tensor(i, "weight", f"W{i}", NBYTES * (4 + i % LAYERS % 5))
-        for i in range(LAYERS * len(gpus))
-    ]
-    works = [
-        Work((LayerWork(f"l{i}", "forward", 1, 1e11 * (3 + i % 7), 1e8, "fp32"),))
-        for i in range(LAYERS)
-    ]
-    freed: dict[str, list[int]] = {gpu: [] for gpu in gpus}
-    handed: dict[str, tuple[int, ...]] = dict.fromkeys(gpus, ())
-    for step in range(count // ((4 if ring else 3) * len(gpus))):
-        layer = step % LAYERS
-        peers: dict[str, tuple[int, ...]] = dict.fromkeys(gpus, ())
-        for number, gpu in enumerate(gpus):
-            weight = tensors[number * LAYERS + layer]
-            place, span = ((weight.id, gpu),), (layer, layer)
-            h2d, compute, d2h = names[gpu]
-            load, host = len(ops), home[gpu]
-            room = freed[gpu][-2] if step > 1 else -1
-            grants.append(Grant(load, gpu, room, weight.nbytes))
-            ops += (
-                Op(load, "copy", h2d, (room,) if room >= 0 else (), host, "swap_in", span,
-                   nbytes=weight.nbytes, peer=gpu, reads=(weight.id,), allocs=place),
-                Op(load + 1, "compute", compute, (*handed[gpu], load), gpu, "forward", span,
-                   (0, 1), works[layer], reads=(weight.id,)),
-                Op(load + 2, "copy", d2h, (load + 1,), gpu, "swap_out", span,
-                   nbytes=weight.nbytes, peer=host, reads=(weight.id,), frees=place),
-            )  # fmt: skip
-            freed[gpu].append(load + 2)
-            if ring:
-                target = following[gpu]
-                ops.append(
-                    Op(load + 3, "copy", f"{gpu}>{target}", (load + 1,), gpu, "peer", span,
-                       nbytes=NBYTES, peer=target)
-                )  # fmt: skip
-                peers[target] = (load + 3,)
-        handed = peers
-    on_host = tuple((tensor.id, home[gpus[tensor.id // LAYERS]]) for tensor in tensors)
-    capacity = {place: server.memory(place) for place in (*gpus, *server.hosts)}
-    return Schedule(
-        "ring" if ring else "in-step", "none", tuple(ops), tuple(tensors), capacity, on_host,
-        on_host, tuple(grants), minibatch=1, microbatch=1, num_layers=LAYERS,
-    )  # fmt: skip
-
-
-def generated(server: Server, count: int) -> Schedule:
-    """About ``count`` operations of a generated schedule, by the size of the minibatch."""
-    import workloads
-
-    model = workloads.model("gpt2-xl", sequence=128)  # so that 1M operations fit the host
-    step = len(server.gpus)
-
-    def build(minibatch: int) -> Schedule:
-        return workloads.schedule("harmony-pp", model, server, minibatch=minibatch, microbatch=1)
-
-    low, high = (len(build(step * n).ops) for n in (1, 2))
-    return build(step * max(1, 1 + round((count - low) / (high - low))))
+SERVER, MODEL, MINIBATCH = "pcie-4u-4x1080ti", "gpt2-xl", 16
+CASES = ("1f1b-recompute", "dp-pager-recompute", "harmony-dp", "harmony-pp")
 
 
 def bare(count: int) -> float:
@@ -121,55 +49,50 @@ def bare(count: int) -> float:
     return time.perf_counter() - start
 
 
+def used() -> int:
+    """Most bytes that this process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def measure(case: str, count: int, repeat: int) -> dict[str, Any]:
-    """Build one schedule and replay it ``repeat`` times; microseconds per operation."""
-    server = hwmodels.server(SERVER)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    gc.disable()  # as the engine does; building should not pay for it either
+    """Build one schedule and replay it ``repeat`` times."""
+    server, model = hwmodels.server(SERVER), workloads.model(MODEL)
+    workloads.schedule(case, model, server, minibatch=MINIBATCH)  # imports and caches
+    gc.collect()
+    gc.disable()  # as the engine does; building and the bare loop should not pay for it either
+    before = used()
     start = time.perf_counter()
-    if case == "harmony-pp":
-        schedule = generated(server, count)
-    else:
-        schedule = swapping(server, count, ring=case == "ring")
+    one = workloads.schedule(case, model, server, minibatch=MINIBATCH)
+    planned = time.perf_counter() - start
+    schedule = workloads.repeat(one, max(1, round(count / len(one.ops))))
     built = time.perf_counter() - start
     ops = len(schedule.ops)
-    whole: list[float] = []
-    run: list[float] = []
-    loop: list[float] = []
-    inner = cast(Any, sim.engine)
-    replay = inner._run
-
-    def timed(*args: Any) -> Any:
-        begin = time.perf_counter()
-        records = replay(*args)
-        run.append(time.perf_counter() - begin)
-        return records
-
-    inner._run = timed
+    replays: list[float] = []
+    loops: list[float] = []
+    memory = 0
     for _ in range(repeat):
         start = time.perf_counter()
         sim.engine.execute(schedule, server)
-        whole.append(time.perf_counter() - start)
-        if len(whole) == 1:  # what one replay needs, before others leave their arrays behind
-            after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        loop.append(bare(ops))
+        replays.append(time.perf_counter() - start)
+        memory = memory or used() - before  # of one replay, before others leave their arrays
+        loops.append(bare(ops))
     micro = 1e6 / ops
     return {
         "case": case,
         "ops": ops,
+        "ops_per_second": round(ops / min(replays)),
+        "simulate": min(replays) * micro,
+        "median": statistics.median(replays) * micro,
         "build": built * micro,
-        "whole": min(whole) * micro,
-        "whole_median": statistics.median(whole) * micro,
-        "run": min(run) * micro,
-        "bare": min(loop) * micro,
-        "ops_per_second": round(ops / min(whole)),
-        "ratio_whole": min(loop) / min(whole),
-        "ratio_run": min(loop) / min(run),
-        "bytes_per_op": round((after - before) * 1024 / ops),
+        "plan": planned * 1e6 / len(one.ops),
+        "bare": min(loops) * micro,
+        "ratio": min(loops) / min(replays),
+        "bytes_per_op": round(memory / ops),
     }
 
 
 def main() -> None:
+    """Measure every case and size in a process of its own and print a line for each."""
     parser = argparse.ArgumentParser(description="Benchmark of the engine.")
     parser.add_argument("--ops", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--repeat", type=int, default=3)
@@ -183,8 +106,8 @@ def main() -> None:
         return
     if not args.json:
         print(
-            f"{'case':12}{'ops':>9}{'ops/s':>9}{'whole':>8}{'median':>8}{'run':>7}{'build':>8}"
-            f"{'bare':>7}{'bare/whole':>12}{'bare/run':>10}{'bytes/op':>10}   (us per op)"
+            f"{'case':19}{'ops':>9}{'ops/s':>9}{'simulate':>10}{'median':>8}{'build':>8}"
+            f"{'plan':>8}{'bare':>7}{'bare/sim':>10}{'bytes/op':>10}"
         )
     rows: list[dict[str, Any]] = []
     for case in cases:
@@ -195,9 +118,9 @@ def main() -> None:
             rows.append(row)
             if not args.json:
                 print(
-                    f"{row['case']:12}{row['ops']:9}{row['ops_per_second']:9}{row['whole']:8.2f}"
-                    f"{row['whole_median']:8.2f}{row['run']:7.2f}{row['build']:8.2f}"
-                    f"{row['bare']:7.2f}{row['ratio_whole']:12.2f}{row['ratio_run']:10.2f}"
+                    f"{row['case']:19}{row['ops']:9}{row['ops_per_second']:9}"
+                    f"{row['simulate']:10.2f}{row['median']:8.2f}{row['build']:8.2f}"
+                    f"{row['plan']:8.2f}{row['bare']:7.2f}{row['ratio']:10.2f}"
                     f"{row['bytes_per_op']:10}",
                     flush=True,
                 )

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from workloads.tasks import Pack
 
 
+_CLOSE = 1e-6
+"""Packs whose largest costs differ by less than this share are equally good."""
+
+
 def balance(costs: Sequence[float], count: int) -> tuple[Pack, ...]:
     """Cut a chain into ``count`` contiguous packs so that the largest cost is least.
 
@@ -23,7 +27,7 @@ def balance(costs: Sequence[float], count: int) -> tuple[Pack, ...]:
         First and last layer of each pack.
     """
     low, high = max(costs), sum(costs)
-    for _ in range(60):
+    while high - low > _CLOSE * high:
         middle = (low + high) / 2
         if len(_greedy(costs, middle, count)) <= count:
             high = middle

@@ -8,7 +8,7 @@ from hwmodels.errors import InvalidInput
 from workloads.no_gc import no_gc
 from workloads.schedule import Grant, Op, Place, Schedule, Tensor
 
-_MAKE = Op._make
+_NEW = tuple.__new__  # a named tuple's own constructor takes three times as long
 
 
 def repeat(schedule: Schedule, iterations: int) -> Schedule:
@@ -41,6 +41,8 @@ def repeat(schedule: Schedule, iterations: int) -> Schedule:
     heads = _heads(schedule)
     tails = _tails(schedule)
     touching = _touching(schedule, {tensor for tensor, _ in inputs})
+    rows = [(op.id, op[1:3], op.after, op[4:]) for op in schedule.ops]
+    room = [grant for grant in schedule.grants if grant.alloc >= 0]
     with no_gc():
         for _ in range(1, iterations):
             offset = len(ops) + 1
@@ -49,13 +51,21 @@ def repeat(schedule: Schedule, iterations: int) -> Schedule:
             ops.append(_barrier(offset - 1, after, inputs, renamed))
             for tensor, device in inputs:
                 grants.append(Grant(offset - 1, device, offset - 1, tensors[tensor].nbytes))
-            for op in schedule.ops:
-                after = tuple([before + offset for before in op[3]]) if op[3] else ()
-                if op[0] in heads:
-                    after = (offset - 1, *after)
-                moved = _MAKE((op[0] + offset, op[1], op[2], after, *op[4:]))
-                ops.append(_with_inputs(moved, renamed) if op[0] in touching else moved)
-            _later_grants(schedule.grants, offset, grants)
+            ops += [
+                _NEW(Op, (i + offset, *what, tuple([b + offset for b in waits]), *rest))
+                for i, what, waits, rest in rows
+            ]
+            for i in heads:
+                ops[i + offset] = ops[i + offset]._replace(
+                    after=(offset - 1, *ops[i + offset].after)
+                )
+            for i in touching:
+                ops[i + offset] = _with_inputs(ops[i + offset], renamed)
+            # what was free before the first op, the barrier has
+            grants += [
+                _NEW(Grant, (a + offset, d, s + offset if s >= 0 else offset - 1, n))
+                for a, d, s, n in room
+            ]
     return replace(
         schedule,
         ops=tuple(ops),
@@ -115,11 +125,3 @@ def _with_inputs(op: Op, renamed: dict[int, int]) -> Op:
         allocs=tuple((renamed.get(tensor, tensor), device) for tensor, device in op.allocs),
         frees=tuple((renamed.get(tensor, tensor), device) for tensor, device in op.frees),
     )
-
-
-def _later_grants(first: tuple[Grant, ...], offset: int, grants: list[Grant]) -> None:
-    """Hand over room as in the first iteration; what was free at its start, the barrier has."""
-    for alloc, device, source, nbytes in first:
-        if alloc >= 0:
-            origin = source + offset if source >= 0 else offset - 1
-            grants.append(Grant(alloc + offset, device, origin, nbytes))

@@ -61,17 +61,18 @@ class Emitter:
 
     def _edges(self, found: int, stream: str, waits: Iterable[int]) -> tuple[int, ...]:
         stream_of = self._stream_of
-        waited = self._waited.get(stream)
-        if waited is None:
-            waited = self._waited[stream] = {}
+        latest: dict[str | int, int] = {}
+        for op in waits:
+            if op >= 0:
+                other = stream_of[op] or op
+                if other != stream and latest.get(other, -1) < op:
+                    latest[other] = op
+        if not latest:
+            return ()
+        waited = self._waited.setdefault(stream, {})
         edges: list[int] = []
-        for op in sorted(set(waits), reverse=True):
-            if op < 0:
-                break
-            other = stream_of[op]
-            if other == stream:
-                continue
-            if other:
+        for other, op in latest.items():
+            if isinstance(other, str):
                 known = waited.get(other)
                 if known is None:
                     waited[other] = ([found], [op])
@@ -81,7 +82,7 @@ class Emitter:
                     known[0].append(found)
                     known[1].append(op)
             edges.append(op)
-        edges.reverse()
+        edges.sort()
         return tuple(edges)
 
     def free(self, place: Place, touched: dict[str, int]) -> int:
@@ -106,7 +107,7 @@ class Emitter:
 
     def _covers(self, last: int, touched: dict[str, int]) -> bool:
         """Whether ``last``, or an op before it on its stream, waits for all other touchers."""
-        waited = self._waited[self._stream_of[last]]
+        waited = self._waited.get(self._stream_of[last], {})
         for stream, op in touched.items():
             if op == last:
                 continue

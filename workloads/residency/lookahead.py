@@ -112,6 +112,11 @@ class Lookahead:
             del uses[device]
         return bool(uses)
 
+    def elsewhere(self, tensor: int, device: str) -> bool:
+        """Whether another device than this one will use the tensor."""
+        uses = self.uses[tensor]
+        return len(uses) > 1 or device not in uses
+
     def following(self, tensor: int) -> tuple[int, str]:
         """Next task that uses the tensor, and where; the tensor must have a further use."""
         return min((queue[-1], device) for device, queue in self.uses[tensor].items())

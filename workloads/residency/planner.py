@@ -233,7 +233,7 @@ class _Planner:
             if at.own_host[tensor]:
                 if at.eager and not look.near(tensor, device, 1):
                     at.evict(tensor, device)
-            elif further:
+            elif further and (at.eager or look.elsewhere(tensor, device)):
                 self._pass_on(tensor, device, *look.following(tensor))
 
     def _pass_on(self, tensor: int, device: str, follower: int, user: str) -> None:
