@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from workloads.tasks import Pack
 
-
 _CLOSE = 1e-6
 """Packs whose largest costs differ by less than this share are equally good."""
 

@@ -30,12 +30,23 @@ class Tensor(NamedTuple):
         Readable, unique in the schedule: ``W[h.3]@gpu0``.
     nbytes : int
         Size in bytes.
+    layer : int
+        Of weights, gradients and states the first layer that reads them; of an activation and its
+        gradient the layer whose input it is; of a stash the first layer of its pack; -1 for
+        workspace.
+    span : (int, int)
+        Samples of the minibatch that activations, their gradients and stashes belong to.
+    weights : tuple of str
+        Names of the model's blocks in weights, gradients and states.
     """
 
     id: int
     kind: TensorKind
     name: str
     nbytes: int
+    layer: int = -1
+    span: tuple[int, int] = (0, 0)
+    weights: tuple[str, ...] = ()
 
 
 class Op(NamedTuple):

@@ -6,13 +6,16 @@ A family of schedules decides the *order* of these tasks and the device of each;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from hwmodels.compute import LayerWork, Phase, Work
 from workloads.model import Model, Weight
 from workloads.schedule import Tensor, TensorKind
 from workloads.tasks import Pack, Span, Task, units
+
+Sizes = Callable[[Weight], int]
+"""Bytes that one kind of tensor takes for a block of parameters."""
 
 
 class Training:
@@ -53,39 +56,40 @@ class Training:
 
     # tensors ---------------------------------------------------------------------------------
 
-    def _tensor(self, kind: TensorKind, index: int, key: object, label: str, nbytes: int) -> int:
-        found = self._ids.get((kind, index, key))
+    def _activation(self, kind: TensorKind, layer: int, span: Span, mark: str, nbytes: int) -> int:
+        """Tensor id of an activation, its gradient or a stash; made when first asked for."""
+        found = self._ids.get((kind, layer, span))
         if found is None:
-            found = len(self.tensors)
-            self._ids[(kind, index, key)] = found
-            self.tensors.append(Tensor(found, kind, label, nbytes))
+            found = self._ids[(kind, layer, span)] = len(self.tensors)
+            name = f"{mark}[{self.model.layers[layer].name}]{span[0]}:{span[1]}"
+            self.tensors.append(Tensor(found, kind, name, nbytes, layer, span))
+        return found
+
+    def _block(self, kind: TensorKind, unit: int, copy: str, mark: str, sizes: Sizes) -> int:
+        """Tensor id of weights, gradients or states of a unit; made when first asked for."""
+        found = self._ids.get((kind, unit, copy))
+        if found is None:
+            found = self._ids[(kind, unit, copy)] = len(self.tensors)
+            block = self.units[unit]
+            names = tuple(weight.name for weight in block.weights)
+            nbytes = sum(sizes(weight) for weight in block.weights)
+            name = f"{mark}[{block.name}]{copy}"
+            self.tensors.append(Tensor(found, kind, name, nbytes, block.layers[0], (0, 0), names))
+            if kind != "gradient":
+                self.on_host.append(found)
         return found
 
     def weight(self, unit: int, copy: str = "") -> int:
         """Tensor id of a unit's weights; they start valid in host memory."""
-        block = self.units[unit]
-        before = len(self.tensors)
-        nbytes = sum(self.model.weight_bytes(weight) for weight in block.weights)
-        found = self._tensor("weight", unit, copy, f"W[{block.name}]{copy}", nbytes)
-        if found == before:
-            self.on_host.append(found)
-        return found
+        return self._block("weight", unit, copy, "W", self.model.weight_bytes)
 
     def gradient(self, unit: int, copy: str = "") -> int:
         """Tensor id of the gradient of a unit."""
-        block = self.units[unit]
-        nbytes = sum(self.model.gradient_bytes(weight) for weight in block.weights)
-        return self._tensor("gradient", unit, copy, f"dW[{block.name}]{copy}", nbytes)
+        return self._block("gradient", unit, copy, "dW", self.model.gradient_bytes)
 
     def state(self, unit: int, copy: str = "") -> int:
         """Tensor id of a unit's optimizer state; it starts valid in host memory."""
-        block = self.units[unit]
-        before = len(self.tensors)
-        nbytes = sum(self.model.state_bytes(weight) for weight in block.weights)
-        found = self._tensor("state", unit, copy, f"K[{block.name}]{copy}", nbytes)
-        if found == before:
-            self.on_host.append(found)
-        return found
+        return self._block("state", unit, copy, "K", self.model.state_bytes)
 
     def inputs(self, layer: int, span: Span) -> tuple[int, ...]:
         """Pieces of the input of ``layer`` for the samples of ``span``."""
@@ -98,8 +102,7 @@ class Training:
     def _input(self, layer: int, piece: Span) -> int:
         before = len(self.tensors)
         nbytes = self.model.layer_input_bytes(layer) * (piece[1] - piece[0])
-        name = f"X[{self.model.layers[layer].name}]{piece[0]}:{piece[1]}"
-        found = self._tensor("activation", layer, piece, name, nbytes)
+        found = self._activation("activation", layer, piece, "X", nbytes)
         if layer == 0 and found == before:
             self.on_host.append(found)
         return found
@@ -142,15 +145,13 @@ class Training:
             self._stashed[pack] = each
         if each == 0:
             return ()
-        name = f"stash[{self.model.layers[pack[0]].name}]{span[0]}:{span[1]}"
-        return (self._tensor("stash", pack[0], span, name, each * (span[1] - span[0])),)
+        return (self._activation("stash", pack[0], span, "stash", each * (span[1] - span[0])),)
 
     def _output_gradient(self, layer: int, span: Span) -> tuple[int, ...]:
         if layer in (0, len(self.model.layers)):
             return ()
         nbytes = self.model.layer_input_bytes(layer) * (span[1] - span[0])
-        name = f"dX[{self.model.layers[layer].name}]{span[0]}:{span[1]}"
-        return (self._tensor("activation_gradient", layer, span, name, nbytes),)
+        return (self._activation("activation_gradient", layer, span, "dX", nbytes),)
 
     # work ------------------------------------------------------------------------------------
 
