@@ -8,6 +8,7 @@ iteration. ``python -m validate.harmony`` prints the table.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -105,13 +106,13 @@ def schedule(case: Case, box: Server) -> Schedule:
     )
 
 
-def table() -> str:
-    """One line a schedule: Harmony's estimates, ours, and the measured run."""
+def table() -> Iterator[str]:
+    """Give one line a schedule: Harmony's estimates, ours, and the measured run."""
     run_of = measured()
-    lines = [
+    yield (
         f"{'model':<28} {'mode':<10} {'N':>2} {'D':>5} {'u F/B':>8}  {'Harmony':>8} {'ours':>8} "
         f"{'ratio':>6}  {'free links':>10} {'ours':>8}  {'bottleneck':<14} measured"
-    ]
+    )
     for case in cases():
         box = server(case)
         run = sim.simulate(schedule(case, box), box)
@@ -123,15 +124,15 @@ def table() -> str:
         )
         seen = f"{run_of['iteration_s']:.1f} s" if is_measured else ""
         sizes = f"{case.u_forward}/{case.u_backward}"
-        lines.append(
+        yield (
             f"{case.model:<28} {case.mode:<10} {case.gpus:>2} {case.minibatch:>5} {sizes:>8}  "
             f"{case.estimate_s:>8.2f} {run.iteration_time:>8.2f} "
             f"{run.iteration_time / case.estimate_s:>6.3f}  {case.free_links_s:>10.2f} "
             f"{free:>8.2f}  {run.explain().bottleneck:<14} {seen}"
         )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":
     print("Iteration times in s on the server of the Harmony papers, by Harmony and by us.")
-    print(table())
+    for line in table():
+        print(line, flush=True)
