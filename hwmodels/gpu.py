@@ -72,11 +72,6 @@ class GPU:
         return hash((self.name, self.memory, self.bandwidth))
 
     @property
-    def peer_pcie(self) -> bool:
-        """Whether two of these can copy directly to each other over PCIe at all."""
-        return self.peer_reach != "none"
-
-    @property
     def usable(self) -> int:
         """Bytes left for tensors after driver and context."""
         return self.memory - self.reserve

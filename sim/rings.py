@@ -16,7 +16,7 @@ BUDGET = 20_000
 GPUs, where there are 7! = 5040 orders."""
 
 SHARE = 1 / 64
-"""A further ring must add this share of the first one's rate, else the search ends."""
+"""A further ring must add this share of the first one's rate, else the search ends (our choice)."""
 
 
 class Hop(NamedTuple):

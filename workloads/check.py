@@ -94,6 +94,7 @@ class _Memory:
         self.where: dict[int, set[str]] = {}
         for tensor, device in schedule.initial:
             self.where.setdefault(tensor, set()).add(device)
+        self.summed: set[int] = set()
 
     def walk(self) -> None:
         for op in self.schedule.ops:
@@ -108,7 +109,25 @@ class _Memory:
                 self._write(op, place)
             for place in op.frees:
                 self._free(op, place)
+            if self.schedule.replicas > 1:
+                self._follow_sums(op)
         self._end()
+
+    def _follow_sums(self, op: Op) -> None:
+        """Between the last backward and the update, replicas sum each gradient."""
+        if op.kind == "collective":
+            self.summed.update(op.writes)
+        elif op.phase == "backward":
+            self.summed.difference_update(op.writes)
+        elif op.phase == "update":
+            for tensor in op.reads:
+                kind = self.schedule.tensors[tensor].kind
+                if kind == "gradient" and tensor not in self.summed:
+                    _fail(
+                        op,
+                        f"uses {self.schedule.tensors[tensor].name}, which was not summed over "
+                        f"the {self.schedule.replicas} replicas",
+                    )
 
     def _find(self, op: Op, place: Place, what: str) -> _Held:
         held = self.held.get(place)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workloads.tasks import Pack
 
-_CLOSE = 1e-6
+_CLOSE = 1e-12
 """Packs whose largest costs differ by less than this share are equally good."""
 
 

@@ -179,7 +179,7 @@ class Schedule:
 
         Ids unique, edges acyclic, every read finds its tensor resident and valid, nothing freed
         twice or leaked, capacity respected, every sample of every layer computed once, every
-        weight updated once. Linear in the number of ops.
+        gradient summed over replicas, every weight updated once. Linear in the number of ops.
 
         Raises
         ------

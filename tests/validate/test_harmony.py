@@ -61,3 +61,20 @@ def test_weight_traffic_equals_the_published_bytes(case):
     assert moved["swap_in"] == pytest.approx(expected, rel=3e-6)
     buffers = sum(w.buffer_bytes for w in model.weights)
     assert moved["swap_out"] + buffers == pytest.approx(case.gradients_out_bytes, rel=3e-6)
+
+
+def test_table_sets_our_time_beside_the_measured_run(monkeypatch):
+    seen = harmony.measured()
+    case = next(
+        c for c in CASES if c.minibatch == seen["minibatch"] and c.u_forward == seen["u_forward"]
+    )
+    monkeypatch.setattr(harmony, "cases", lambda: (case,))
+    heading, row = harmony.table()
+    assert heading.split()[-1] == "measured"
+    words = row.split()
+    assert words[:4] == [case.model, case.mode, "4", "600"]
+    assert float(words[5]) == pytest.approx(case.estimate_s, abs=0.005)
+    box = harmony.server(case)
+    ours = sim.simulate(harmony.schedule(case, box), box).iteration_time
+    assert float(words[6]) == pytest.approx(ours, abs=0.005)
+    assert row.endswith("48.9 s")

@@ -85,17 +85,17 @@ class Devices:
 
     def host_with_room(self, tensor: int, when: str) -> str:
         """Home of a tensor, or the first other host memory that has room for it."""
-        size, home = self.size[tensor], self.homes.of(tensor)
-        if tensor in self.resident[home] or self.rooms[home].free >= size:
+        need, home = self.size[tensor], self.homes.of(tensor)
+        if tensor in self.resident[home] or self.rooms[home].free >= need:
             return home
         for host in self.homes.hosts:
-            if self.rooms[host].free >= size:
+            if self.rooms[host].free >= need:
                 self.homes.move(tensor, host)
                 return host
         room = sum(self.capacity[host] for host in self.homes.hosts)
         raise DoesNotFit(
-            f"does not fit: host memory has {room / 1e9:.1f} GB in all and no room left for "
-            f"{self.name(tensor)} ({size / 1e9:.2f} GB) {when} under {self.policy.name}"
+            f"does not fit: host memory has {size(room)} in all and no room left for "
+            f"{self.name(tensor)} ({size(need)}) {when} under {self.policy.name}"
         )
 
     # what ops do to tensors --------------------------------------------------------------------
@@ -252,10 +252,17 @@ class Devices:
         """Say what needs how much, and what is in the way."""
         rooms = self.rooms[device]
         largest = sorted(self.resident[device], key=lambda t: (-self.size[t], t))[:3]
-        held = ", ".join(f"{self.name(t)} {self.size[t] / 1e9:.2f} GB" for t in largest)
+        held = ", ".join(f"{self.name(t)} {size(self.size[t])}" for t in largest)
         return DoesNotFit(
-            f"does not fit: {device} has {rooms.capacity / 1e9:.2f} GB usable and "
-            f"{rooms.free / 1e9:.2f} GB free but needs {nbytes / 1e9:.2f} GB {what}, "
-            f"{(nbytes - rooms.free) / 1e9:.2f} GB too much under {self.policy.name}"
-            + (f" (largest there: {held})" if held else "")
+            f"does not fit: {device} has {size(rooms.capacity)} usable and {size(rooms.free)} free "
+            f"but needs {size(nbytes)} {what}, {size(nbytes - rooms.free)} too much under "
+            f"{self.policy.name}" + (f" (largest there: {held})" if held else "")
         )
+
+
+def size(nbytes: int) -> str:
+    """Bytes for a message: four digits in the largest unit that is not below 1."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.4g} {unit}"
+    return f"{nbytes} B"

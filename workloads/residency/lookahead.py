@@ -9,9 +9,6 @@ from workloads.tasks import Task
 HOST = "host"
 """Stands for the CPU, whichever host memory a tensor lies in."""
 
-_ACTIVATIONS = 2
-"""Tasks of the running visit whose inputs are fetched ahead (double buffering)."""
-
 
 class Lookahead:
     """Future uses of every tensor on every device, consumed as the planner walks.
@@ -144,11 +141,13 @@ class Lookahead:
             most = max(most, missing)
         return most
 
-    def window(self, device: str) -> list[int]:
-        """Tasks whose inputs are worth fetching now: the next ones, then the next visit's."""
-        lane, position = self._lane[device], self._next[device]
-        starts, visit = self._starts[device], self._now[device] + 1
-        found = lane[position : position + _ACTIVATIONS]
-        if visit < len(starts):
-            found += lane[starts[visit] : starts[visit] + _ACTIVATIONS]
-        return found
+    def visit_tasks(self, device: str) -> tuple[int, int]:
+        """Positions in the lane of ``device``: the next task, and the end of the running visit."""
+        starts, following = self._starts[device], self._now[device] + 1
+        lane = self._lane[device]
+        return self._next[device], starts[following] if following < len(starts) else len(lane)
+
+    def task_at(self, device: str, position: int) -> int | None:
+        """Index of the task at a position in the lane of ``device``; None past the end."""
+        lane = self._lane[device]
+        return lane[position] if position < len(lane) else None

@@ -15,7 +15,7 @@ What differs between systems is in the ``Policy``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hwmodels.server import Server
 from workloads.residency.devices import Devices
@@ -71,6 +71,23 @@ def plan(
     return _Planner(tasks, tensors, on_host, server, policy, peer=peer).run()
 
 
+_OPENING = 2
+"""Tasks of the next visit whose inputs are fetched during the running one; where everything stays
+resident, and room must last for the stash, tasks whose inputs are fetched at all (double
+buffering)."""
+
+_RETRIED = 4
+"""Tasks whose inputs were not there yet that are looked at again: they come in order."""
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """How far ahead the inputs of one GPU's tasks have been fetched: positions in its lane."""
+
+    seen: int = 0
+    late: list[int] = field(default_factory=list[int])
+
+
 class _Planner:
     def __init__(
         self,
@@ -90,7 +107,7 @@ class _Planner:
         homes = Homes(tasks, size, server, self.look)
         self.at = Devices(tensors, server, policy, self.look, homes, peer=peer)
         self.initial = tuple(self._place_initial(on_host))
-        self.provided: set[int] = set()
+        self.ahead = {gpu: _Ahead() for gpu in server.gpus}
 
     def _place_initial(self, on_host: Sequence[int]) -> list[Place]:
         used = [tensor for tensor in on_host if self.look.uses[tensor]]
@@ -267,14 +284,33 @@ class _Planner:
                 self.at.free(tensor, host)
 
     def _prefetch(self, device: str) -> None:
-        """Fetch the inputs of the tasks in the window that are not there yet, while room lasts."""
-        for index in self.look.window(device):
-            if index not in self.provided:
-                missing = self._provide(device, self.tasks[index].reads)
-                if missing is None:
-                    return
-                if not missing:
-                    self.provided.add(index)
+        """Fetch inputs in order of need, while room lasts: of this visit, then of the next.
+
+        The next visit's weights come after all inputs of the running one that there are, so that
+        they never make one wait that is needed before.
+        """
+        ahead = self.ahead[device]
+        begin, end = self.look.visit_tasks(device)
+        ahead.late = [at for at in ahead.late if at >= begin]
+        ahead.seen = max(ahead.seen, begin)
+        for position in ahead.late[:_RETRIED]:
+            missing = self._provide_task(device, position)
+            if missing is None:
+                return
+            if not missing:
+                ahead.late.remove(position)
+        last = end + _OPENING if self.at.eager else begin + _OPENING
+        while ahead.seen < last:
+            missing = self._provide_task(device, ahead.seen)
+            if missing is None:
+                return
+            if missing:
+                ahead.late.append(ahead.seen)
+            ahead.seen += 1
+
+    def _provide_task(self, device: str, position: int) -> int | None:
+        index = self.look.task_at(device, position)
+        return 0 if index is None else self._provide(device, self.tasks[index].reads)
 
     def _provide(self, device: str, tensors: Sequence[int]) -> int | None:
         """Copy to a GPU what can come now; says how many cannot yet, or None if room is out."""

@@ -10,11 +10,11 @@ from workloads.tasks import Pack
 from workloads.training import Training
 
 _FEWEST = 4
-"""Packs at least where every GPU runs all."""
+"""Packs at least where every GPU runs all (our choice)."""
 
 _ROUNDS, _MOST_ROUNDS = 2, 5
 """Backward packs per GPU where they go round-robin: with one, GPUs idle until the last is done;
-with many, each microbatch of each pack is stashed and handed over once more."""
+with many, each microbatch of each pack is stashed and handed over once more (our choice)."""
 
 
 def parse(text: str, layers: int, knob: str) -> tuple[Pack, ...]:
