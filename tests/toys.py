@@ -73,7 +73,7 @@ def chain(
 def build(name: str, model: Model, box: Box, minibatch: int, **knobs: Any) -> Schedule:
     """Build a checked schedule with microbatches of one sample."""
     knobs.setdefault("microbatch", 1)
-    found = schedule(name, model, box, minibatch=minibatch, **knobs)  # pyright: ignore
+    found = schedule(name, model, box, minibatch=minibatch, **knobs)
     found.check()
     return found
 

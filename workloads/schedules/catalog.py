@@ -18,7 +18,14 @@ from workloads.schedules import data_parallel, harmony, pipeline
 from workloads.schedules.info import Job, Knob, KnobValue, ScheduleInfo
 
 _MICROBATCHES = (4, 2, 1)
-"""Microbatch sizes tried, largest first, where the caller does not say."""
+"""Microbatch sizes tried, largest first, where the caller does not say (our choice)."""
+
+_PER_STAGE = 8
+"""Microbatches per stage that a pipeline should have, so that its bubble, (p - 1) / M of the ideal
+time, stays below an eighth; used where the caller does not say the size (our choice)."""
+
+_MOST_OPS = 5_000_000
+"""Layers times microbatches above which a schedule is refused: it would need many gigabytes."""
 
 _HOST_COPY = Knob(
     "exclusive", "exclusive: a swap-in destroys the host copy; keep: clean tensors are dropped",
@@ -74,7 +81,7 @@ def _family(
             text += ", with recompute" if recompute else ""
             found.append(
                 ScheduleInfo(
-                    full, text, paged if pages else source, replicated,
+                    full, text, paged if pages else source, replicated, not replicated,
                     partial(build, recompute=recompute),
                     {"host_copy": _HOST_COPY} if pages else {},
                 )
@@ -96,11 +103,11 @@ _ALL: tuple[ScheduleInfo, ...] = (
         f"baseline of {_PAPER}", replicated=False,
     ),
     ScheduleInfo(
-        "harmony-dp", "Harmony, every GPU runs all packs on its share", _PAPER, True,
+        "harmony-dp", "Harmony, every GPU runs all packs on its share", _PAPER, True, False,
         partial(harmony.build, mode="dp"), _HARMONY,
     ),
     ScheduleInfo(
-        "harmony-pp", "Harmony, packs round-robin over the GPUs", _PAPER, False,
+        "harmony-pp", "Harmony, packs round-robin over the GPUs", _PAPER, False, False,
         partial(harmony.build, mode="pp"),
         {**_HARMONY, "peer": Knob(True, "hand activations from GPU to GPU directly", bool)},
     ),
@@ -149,7 +156,8 @@ def schedule(
     minibatch : int
         Samples per iteration on the whole server (D).
     microbatch : int or None
-        Samples per microbatch (u). None takes the largest of 4, 2 and 1 that divides and fits.
+        Samples per microbatch (u). None takes the largest of 4, 2 and 1 that divides and fits, and
+        that gives a pipeline at least eight microbatches for each stage.
     **knobs
         Settings of this schedule.
 
@@ -170,6 +178,7 @@ def schedule(
     >>> plan.name
     'harmony-pp'
     """
+    _check_arguments(model, server, minibatch, microbatch)
     info = schedule_info(name)
     share = _share(info, server, minibatch)
     chosen = {key: knob.default for key, knob in info.knobs.items()}
@@ -178,12 +187,43 @@ def schedule(
         _divides(microbatch, share, info)
         sizes = [microbatch]
     else:
-        sizes = [size for size in _MICROBATCHES if share % size == 0]
+        sizes = _sizes(info, server, share)
+    _check_length(model, minibatch, sizes[-1])
     with no_gc():
         for size in sizes[:-1]:
             with suppress(DoesNotFit):
                 return info.build(Job(name, model, server, minibatch, size), **chosen)
         return info.build(Job(name, model, server, minibatch, sizes[-1]), **chosen)
+
+
+def _check_arguments(model: object, server: object, minibatch: object, microbatch: object) -> None:
+    """Say what to pass where the caller passed something else."""
+    if not isinstance(model, Model):
+        raise InvalidInput(f"model is {model!r}; pass a Model, such as workloads.model('gpt2-xl')")
+    if server is None or isinstance(server, str):
+        raise InvalidInput(f"server is {server!r}; pass a Server, such as hwmodels.server('dgx-1')")
+    for what, value in (("minibatch", minibatch), ("microbatch", microbatch)):
+        if type(value) is not int and not (value is None and what == "microbatch"):
+            raise InvalidInput(f"{what} is {value!r}; it must be a whole number of samples")
+
+
+def _sizes(info: ScheduleInfo, server: Server, share: int) -> list[int]:
+    """Microbatch sizes to try, best first."""
+    sizes = [size for size in _MICROBATCHES if share % size == 0]
+    if info.pipeline:
+        enough = [size for size in sizes if share // size >= _PER_STAGE * len(server.gpus)]
+        sizes = enough or sizes[-1:]
+    return sizes
+
+
+def _check_length(model: Model, minibatch: int, microbatch: int) -> None:
+    count = len(model.layers) * (minibatch // microbatch)
+    if count > _MOST_OPS:
+        raise InvalidInput(
+            f"minibatch {minibatch} in microbatches of {microbatch} makes {count:,} layer steps of "
+            f"{model.name}; take at most {_MOST_OPS:,}, with larger microbatches or a smaller "
+            "minibatch"
+        )
 
 
 def _share(info: ScheduleInfo, server: Server, minibatch: int) -> int:

@@ -9,8 +9,9 @@ from workloads.packing import balance
 from workloads.tasks import Pack
 from workloads.training import Training
 
-_FEWEST = 4
-"""Packs at least where every GPU runs all (our choice)."""
+_FEWEST = 16
+"""Packs at least where every GPU runs all (our choice): the load of the first pack and the update
+of the last one are exposed, so that few large packs cost time; many small ones stash more."""
 
 _ROUNDS, _MOST_ROUNDS = 2, 5
 """Backward packs per GPU where they go round-robin: with one, GPUs idle until the last is done;
@@ -84,8 +85,8 @@ def choose(
 ) -> tuple[Pack, ...]:
     """Balanced packs that fit.
 
-    Where every GPU runs all packs, the fewest, but at least four, so that loading the next
-    pack's weights overlaps with most of the work. Where packs go round-robin, the number between
+    Where every GPU runs all packs, the fewest, but at least sixteen, so that little of the first
+    load and the last update shows. Where packs go round-robin, the number between
     two and five for each GPU with the least load on the busiest GPU.
 
     Parameters

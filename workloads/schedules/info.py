@@ -67,6 +67,8 @@ class ScheduleInfo:
         Name, one line, and the paper or code that describes it.
     replicated : bool
         Whether every GPU runs the whole model on its share of the minibatch.
+    pipeline : bool
+        Whether each GPU holds one stage, so that few microbatches leave a bubble.
     knobs : mapping of str to Knob
     build : callable
         ``build(job, **knobs) -> Schedule``.
@@ -76,5 +78,6 @@ class ScheduleInfo:
     summary: str
     source: str
     replicated: bool
+    pipeline: bool
     build: Callable[..., Schedule]
     knobs: Mapping[str, Knob] = field(default_factory=dict[str, Knob])
