@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwmodels.errors import Deadlock, InvalidSchedule
+from hwmodels.errors import Deadlock
+from sim.chains import Dates, fill_in, sequence
 from sim.fabric import Use, alone
-from sim.memory import Ledger
-from sim.pool import Clock, Tick
+from sim.memory import peaks
+from sim.pool import Clock
 from sim.program import Path, Program, prepare
-from sim.wiring import Hooks, alone_seconds, wire
+from sim.wiring import SPECIAL, Hooks, alone_seconds, wire
 from workloads.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -113,53 +114,39 @@ def execute(schedule: Schedule, server: Server, algorithm: str = "ring") -> Time
     gc.disable()
     try:
         program = prepare(schedule, server, algorithm)
-        try:
-            records = _run(schedule, program, server)
-        except IndexError:
-            _check_edges(schedule)
-            raise
-        if len(records.sequence) < 2 * len(schedule.ops):
-            _check_edges(schedule)
-            raise _deadlock(schedule, records)
-        return _timeline(schedule, server, program, records)
+        return _timeline(schedule, server, program, _run(program, server))
     finally:
         if collecting:
             gc.enable()
 
 
 class _Records(NamedTuple):
-    """What a run writes down, by op id; ``late_starts`` where an op waited for a copy engine."""
+    """What a run writes down, by op id.
+
+    ``late_starts`` where an op waited for a copy engine; ``log`` holds each op twice, where it
+    starts and where it ends; of a chain the head where it starts and the tail where it ends.
+    """
 
     ready: list[float]
     end: list[float]
     last: list[int]
     late_starts: dict[int, float]
-    sequence: list[int]
-    peak: dict[str, int]
+    log: list[int]
 
 
-def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
+def _run(program: Program, server: Server) -> _Records:
     """Let SimPy run until nothing is left to do."""
     total = len(program.lane)
     clock = Clock.start()
     env: Any = clock.env
-    queue, number, settle, late = clock.queue, clock.number, clock.settle, clock.late
-    after, following, allocs, frees = (
-        program.after, program.following, program.allocs, program.frees
-    )  # fmt: skip
-    # one end more than there are ops: what waits for op -1 never starts
-    ready, end, last = [0.0] * total, [UNDONE] * (total + 1), [-1] * total
-    sequence: list[int] = []
-    ledger = Ledger(schedule, server.memory, sequence)
-    records = _Records(ready, end, last, {}, sequence, ledger.peak)
-    log, used, size, peak = sequence.append, ledger.used, ledger.size, ledger.peak
+    queue, number = clock.queue, clock.number
+    after, following = program.after, program.following
+    ready, end, last = [0.0] * total, [UNDONE] * total, [-1] * total
+    records = _Records(ready, end, last, {}, [])
+    log = records.log.append
     freed: list[int] = []
     # Who asks again at the end of an op that is not done: a chain through ``behind``.
-    watcher, behind = [-1] * (total + 1), [-1] * total
-
-    def started(op: int) -> None:
-        ledger.take(op, allocs[op])
-        log(~op)
+    watcher, behind = [-1] * total, [-1] * total
 
     def attempt(op: int, cause: int, now: float) -> None:
         """Start an operation, the first of its stream that is not done, if nothing is missing."""
@@ -175,11 +162,7 @@ def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
         if wait < 0.0:
             tick.begin(op)
             return
-        for tensor, device in allocs[op]:
-            used[device] = level = used[device] + size[tensor]
-            if level > peak[device]:
-                ledger.raised(op, device)
-        log(~op)
+        log(op)
         tick.op = op
         heappush(queue, (now + wait, 1, next(number), tick))
 
@@ -198,8 +181,6 @@ def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
         while True:
             end[op] = now
             log(op)
-            for tensor, device in frees[op]:
-                used[device] -= size[tensor]
             if following[op] >= 0:
                 attempt(following[op], op, now)
             waiting = watcher[op]
@@ -213,81 +194,75 @@ def _run(schedule: Schedule, program: Program, server: Server) -> _Records:
                 return
             op = freed.pop()
 
-    def elapsed(tick: Tick) -> None:
-        tick.finished(tick.op)
-        if late and (not queue or queue[0][0] > env._now):
-            settle()
-
-    hooks = Hooks(elapsed, done, started, freed, ready, records.late_starts, list(program.nbytes))
+    hooks = Hooks(done, log, freed, ready, records.late_starts, list(program.nbytes))
     wiring = wire(program, server.resources, clock, hooks)
-    tick_of = [wiring.ticks[lane] for lane in program.lane]
-    delay = _per_op(program, wiring.latency, wiring.rate).tolist()
+    tick_of = list(map(wiring.ticks.__getitem__, program.lane.tolist()))
+    wait_of = _per_op(program, wiring.latency, wiring.rate)
+    wait_of[program.chains.heads] = SPECIAL
+    delay = wait_of.tolist()
     for op in program.heads:
         attempt(op, -1, 0.0)
         if freed:
             done(freed.pop())
-    settle()
     env.run()
     return records
 
 
 def _per_op(program: Program, latency: Sequence[float], rate: Sequence[float]) -> Floats:
     """Seconds of each op from latency and rate of its lane."""
-    if not program.lane:
-        return np.zeros(0)
-    lane = np.array(program.lane, np.int32)
-    return np.array(latency)[lane] + np.array(program.nbytes, np.float64) / np.array(rate)[lane]
+    nbytes = np.array(program.nbytes, np.float64)
+    return np.array(latency)[program.lane] + nbytes / np.array(rate)[program.lane]
 
 
 def _timeline(schedule: Schedule, server: Server, program: Program, records: _Records) -> Timeline:
-    """Turn the records of a run into arrays, and verify memory."""
-    capacities = server.resources
-    ready = np.array(records.ready)
-    start = ready.copy()
+    """Turn the records of a run into arrays, and verify that it ended and that memory sufficed."""
+    ready = np.array(records.ready, np.float64)
+    dates = Dates(ready, ready.copy(), np.array(records.end), np.array(records.last, np.int64))
     for op, when in records.late_starts.items():
-        start[op] = when
-    lanes = program.lanes
+        dates.start[op] = when
+    found = program.chains
+    if len(records.log) < 2 * (len(schedule.ops) - len(found.members) + len(found.first)):
+        dates.end[found.members] = np.repeat(dates.end[found.tails], found.length)
+        raise _deadlock(schedule, set(np.flatnonzero(dates.end >= 0.0).tolist()))
+    fill_in(found, dates)
+    order = sequence(records.log, found, dates)
+    peak = peaks(schedule, program.allocs, program.frees, order, server.memory)
     paths: dict[Path, int] = {}
-    index = [paths.setdefault(x.path, len(paths)) if x.path else -1 for x in lanes]
-    flows = [lane.path if lane.kind == "copy" else None for lane in lanes]
-    alone_of = _per_op(
+    index = [paths.setdefault(x.path, len(paths)) if x.path else -1 for x in program.lanes]
+    return Timeline(
+        dates.start,
+        dates.end,
+        ready,
+        dates.last,
+        _alone(program, server.resources),
+        np.array(index, np.int32)[program.lane],
+        tuple(paths),
+        order,
+        peak,
+    )
+
+
+def _alone(program: Program, capacities: Mapping[str, float]) -> Floats:
+    """Seconds of each op if nothing else ran."""
+    flows = [lane.path if lane.kind == "copy" else None for lane in program.lanes]
+    found = _per_op(
         program,
-        [path.latency if path else lane.seconds for path, lane in zip(flows, lanes, strict=True)],
+        [
+            path.latency if path else lane.seconds
+            for path, lane in zip(flows, program.lanes, strict=True)
+        ],
         [alone(Use(path.usage, path.cap), capacities) if path else math.inf for path in flows],
     )
     known: dict[int, float] = {}
     for op, plan in program.plans.items():
         if id(plan) not in known:
             known[id(plan)] = alone_seconds(plan, capacities)
-        alone_of[op] = known[id(plan)]
-    return Timeline(
-        start,
-        np.array(records.end[:-1]),
-        ready,
-        np.array(records.last, np.int64),
-        alone_of,
-        np.array(index, np.int32)[np.array(program.lane, np.int32)],
-        tuple(paths),
-        np.array(records.sequence, np.int64),
-        records.peak,
-    )
+        found[op] = known[id(plan)]
+    return found
 
 
-def _check_edges(schedule: Schedule) -> None:
-    """Say whether a run failed because an operation waits for one that does not exist."""
-    total = len(schedule.ops)
-    for op in schedule.ops:
-        for before in op.after:
-            if not 0 <= before < total:
-                raise InvalidSchedule(
-                    f"schedule {schedule.name}: op {op.id} waits for op {before}, but there are "
-                    f"only ops 0 to {total - 1}."
-                )
-
-
-def _deadlock(schedule: Schedule, records: _Records) -> Deadlock:
+def _deadlock(schedule: Schedule, ended: set[int]) -> Deadlock:
     """Name the first operations that never ran and what each waits for."""
-    ended = {op for op in records.sequence if op >= 0}
     previous: dict[str, int] = {}
     stuck: list[str] = []
     count = 0

@@ -3,12 +3,15 @@
 An operation takes the memory of its ``allocs`` where it starts and gives that of its ``frees``
 back where it ends. A ``Schedule`` proves by itself that this fits; the ledger verifies it for a
 run, simulated or measured, from nothing but the order in which operations started and ended.
+Within one operation memory is taken in the order of ``allocs``; where several operations start or
+end at one instant, the order of the run counts (`sim.chains.sequence`), or ends before starts in a
+measured one (`order`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -16,12 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodels.errors import DoesNotFit
-from workloads.schedule import Place, Schedule
+from workloads.schedule import Place, Schedule, Tensor
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_TENSOR, _DEVICE = itemgetter(0), itemgetter(1)
+_NBYTES = itemgetter(Tensor._fields.index("nbytes"))
+
+PIECE = 512
+"""Places taken apart at a time, so that they stay in the cache."""
 
 
 class Steps(NamedTuple):
@@ -66,132 +72,123 @@ def order(start: Floats, end: Floats) -> Ints:
 
 def steps(schedule: Schedule, sequence: Ints) -> Steps:
     """All changes of memory, in the order of ``sequence`` (as `order` gives it)."""
+    ops = schedule.ops
+    return changes(schedule, [op.allocs for op in ops], [op.frees for op in ops], sequence)
+
+
+def changes(
+    schedule: Schedule,
+    allocs: Sequence[Sequence[Place]],
+    frees: Sequence[Sequence[Place]],
+    sequence: Ints,
+) -> Steps:
+    """`steps`, of a schedule whose places are already at hand, by op."""
     number = _Numbers({device: i for i, device in enumerate(schedule.capacity)})
-    total = len(schedule.ops)
-    places = [op.frees for op in schedule.ops]
-    places += [op.allocs for op in schedule.ops]
-    counts = np.fromiter(map(len, places), np.int64, 2 * total)
-    flat: list[Place] = list(chain.from_iterable(places))
-    tensor = np.fromiter(map(_TENSOR, flat), np.int64, len(flat))
-    device = np.fromiter(map(number.__getitem__, map(_DEVICE, flat)), np.int64, len(flat))
-    # Row of an event in ``places``: frees of op i in row i, allocs in row total + i.
+    total = len(allocs)
+    tensor, device, counts = _columns([*frees, *allocs], number)
+    # Row of an event in ``counts``: frees of op i in row i, allocs in row total + i.
     rows = np.where(sequence < 0, total + ~sequence, sequence)
-    first = np.concatenate([[0], np.cumsum(counts)])[rows]
+    first = (np.cumsum(counts) - counts)[rows]
     many = counts[rows]
     ends = np.cumsum(many)
-    entries = np.arange(ends[-1] if total else 0) + np.repeat(first - (ends - many), many)
+    entries = np.arange(many.sum()) + np.repeat(first - (ends - many), many)
     event = np.repeat(sequence, many)
-    start = schedule.initial
-    tensor = np.concatenate([np.array([t for t, _ in start], np.int64), tensor[entries]])
-    device = np.concatenate([np.array([number[d] for _, d in start], np.int64), device[entries]])
+    start, where, _ = _columns([schedule.initial], number)
+    tensor = np.concatenate([start, tensor[entries]])
+    device = np.concatenate([where, device[entries]])
     sign = np.concatenate([np.ones(len(start), np.int64), np.where(event < 0, 1, -1)])
     op = np.concatenate([np.full(len(start), -1), np.where(event < 0, ~event, event)])
-    size = np.fromiter((t.nbytes for t in schedule.tensors), np.int64, len(schedule.tensors))
+    size = np.fromiter(map(_NBYTES, schedule.tensors), np.int64, len(schedule.tensors))
     return Steps(tuple(number), device, sign * size[tensor], tensor, op)
 
 
-class Ledger:
-    """Bytes in use on every device while a run goes on.
+def _columns(places: Sequence[Sequence[Place]], number: _Numbers) -> tuple[Ints, Ints, Ints]:
+    """Tensor and device of all places in a row, and how many there are in each group."""
+    flat = chain.from_iterable(places)
+    tensors: list[int] = []
+    devices: list[str] = []
+    while piece := list(islice(flat, PIECE)):
+        tensor, device = zip(*piece, strict=True)
+        tensors += tensor
+        devices += device
+    return (
+        np.array(tensors, np.int64),
+        np.fromiter(map(number.__getitem__, devices), np.int64, len(devices)),
+        np.fromiter(map(len, places), np.int64, len(places)),
+    )
+
+
+def peaks(
+    schedule: Schedule,
+    allocs: Sequence[Sequence[Place]],
+    frees: Sequence[Sequence[Place]],
+    sequence: Ints,
+    capacity: Callable[[str], int],
+) -> dict[str, int]:
+    """Largest number of bytes in use at one time on each device, verified against what it has.
 
     Parameters
     ----------
     schedule : Schedule
+    allocs, frees : sequence of sequence of Place
+        Of each op.
+    sequence : array of int
+        Starts (as ``~op``) and ends (as ``op``) in their order.
     capacity : callable
         Usable bytes of a device.
-    history : sequence of int
-        Starts (as ``~op``) and ends (as ``op``) so far; read only to explain an overflow.
-
-    Attributes
-    ----------
-    used, peak : dict of str to int
-        Bytes in use now, and the largest number at one time so far, by device.
-    size : list of int
-        Bytes of each tensor.
 
     Raises
     ------
     DoesNotFit
-        If what is there at the beginning is too much.
+        Naming device, operation, bytes and the largest tensors there.
     UnknownName
         If ``capacity`` does not know a device.
     """
+    found = changes(schedule, allocs, frees, sequence)
+    # 16 bits sort in linear time
+    small = len(found.devices) < 1 << 16
+    by = np.argsort(found.device.astype(np.uint16) if small else found.device, kind="stable")
+    level = np.cumsum(found.nbytes[by])
+    stop = np.cumsum(np.bincount(found.device, minlength=len(found.devices))).tolist()
+    peak: dict[str, int] = {}
+    over: list[tuple[int, int]] = []  # change that is too much, and what the device has
+    begin = base = 0
+    for device, end in zip(found.devices, stop, strict=True):
+        room, inside = capacity(device), level[begin:end] - base
+        peak[device] = int(inside.max(initial=0))
+        if peak[device] > room:
+            over.append((int(by[begin + int(np.argmax(inside > room))]), room))
+        if end:
+            begin, base = end, int(level[end - 1])
+    if over:
+        raise _overflow(schedule, found, *min(over))
+    return peak
 
-    def __init__(
-        self, schedule: Schedule, capacity: Callable[[str], int], history: Sequence[int]
-    ) -> None:
-        self._schedule = schedule
-        self._history = history
-        self.size = [tensor.nbytes for tensor in schedule.tensors]
-        self.peak: dict[str, int] = {}
-        self.used = _Used(capacity, self.peak)
-        for device in schedule.capacity:
-            self.used[device] += 0
-        self.take(-1, schedule.initial)
 
-    def take(self, op: int, places: Sequence[Place]) -> None:
-        """Operation ``op`` starts and takes the memory of ``places``.
-
-        Raises
-        ------
-        DoesNotFit
-            Naming device, operation, bytes and the largest tensors there.
-        """
-        used, size, peak = self.used, self.size, self.peak
-        for tensor, device in places:
-            used[device] = level = used[device] + size[tensor]
-            if level > peak[device]:
-                self.raised(op, device)
-
-    def raised(self, op: int, device: str) -> None:
-        """Note that operation ``op`` has brought a device to a new peak.
-
-        Raises
-        ------
-        DoesNotFit
-            If that is more than the device has.
-        """
-        level = self.used[device]
-        if level > self.used.capacity[device]:
-            raise self._overflow(op, device)
-        self.peak[device] = level
-
-    def _overflow(self, op: int, device: str) -> DoesNotFit:
-        """Say who took the last byte, and what else is there."""
-        tensors, ops = self._schedule.tensors, self._schedule.ops
-        held = dict.fromkeys(t for t, where in self._schedule.initial if where == device)
-        for event in self._history:
-            for place in ops[~event].allocs if event < 0 else ops[event].frees:
-                if place[1] == device and event < 0:
-                    held[place[0]] = None
-                elif place[1] == device:
-                    held.pop(place[0], None)
-        largest = sorted(held, key=lambda t: (-tensors[t].nbytes, t))[:3]
-        names = ", ".join(f"{tensors[t].name} {tensors[t].nbytes} bytes" for t in largest)
-        before = sum(tensors[t].nbytes for t in held)
-        capacity = self.used.capacity[device]
-        if op < 0:
-            return DoesNotFit(
-                f"schedule {self._schedule.name}: {before} bytes lie on {device} before the first "
-                f"operation, which has {capacity} (largest: {names})."
-            )
+def _overflow(schedule: Schedule, found: Steps, at: int, capacity: int) -> DoesNotFit:
+    """Say who took the last byte (change number ``at``), and what else is there."""
+    tensors = schedule.tensors
+    op, here = int(found.op[at]), found.device == found.device[at]
+    device = found.devices[int(found.device[at])]
+    mine = here & (found.op == op) & (found.nbytes > 0)
+    until = len(here) if op < 0 else int(np.flatnonzero(mine)[0])
+    past = np.flatnonzero(mine if op < 0 else here[:until])
+    held: dict[int, None] = {}
+    for tensor, nbytes in zip(found.tensor[past].tolist(), found.nbytes[past].tolist(), strict=True):
+        if nbytes > 0:
+            held[tensor] = None
+        else:
+            held.pop(tensor, None)
+    largest = sorted(held, key=lambda t: (-tensors[t].nbytes, t))[:3]
+    names = ", ".join(f"{tensors[t].name} {tensors[t].nbytes} bytes" for t in largest)
+    before = sum(tensors[t].nbytes for t in held)
+    if op < 0:
         return DoesNotFit(
-            f"schedule {self._schedule.name}: op {op} ({ops[op].phase}) takes "
-            f"{sum(tensors[t].nbytes for t, where in ops[op].allocs if where == device)} bytes on "
-            f"{device}, where {before} of {capacity} bytes are in use"
-            + (f" (largest: {names})." if names else ".")
+            f"schedule {schedule.name}: {before} bytes lie on {device} before the first "
+            f"operation, which has {capacity} (largest: {names})."
         )
-
-
-class _Used(dict[str, int]):
-    """Bytes in use by device; a device is looked up on the server when it is first asked for."""
-
-    def __init__(self, capacity: Callable[[str], int], peak: dict[str, int]) -> None:
-        super().__init__()
-        self.capacity: dict[str, int] = {}
-        self._find = capacity
-        self._peak = peak
-
-    def __missing__(self, device: str) -> int:
-        self.capacity[device] = self._find(device)
-        self._peak[device] = 0
-        return 0
+    return DoesNotFit(
+        f"schedule {schedule.name}: op {op} ({schedule.ops[op].phase}) takes "
+        f"{int(found.nbytes[mine].sum())} bytes on {device}, where {before} of {capacity} bytes "
+        "are in use" + (f" (largest: {names})." if names else ".")
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ RESOLUTION = 1.0 + 4e-15
 of the last place of a float64 two instants are not told apart, and time always moves on."""
 
 MEMO = 1_000_000
-"""Rates kept in a pool's memory before it is emptied (about 30 MB)."""
+"""Numbers kept in a pool's memory before it is emptied (about 30 MB)."""
 
 
 class Clock(NamedTuple):
@@ -28,7 +29,7 @@ class Clock(NamedTuple):
 
     Attributes
     ----------
-    env : Environment
+    env : Loop
     queue : list
         SimPy's heap of (time, priority, number, event).
     number : itertools.count
@@ -37,7 +38,7 @@ class Clock(NamedTuple):
         Called with the time once no event of this instant is left.
     """
 
-    env: Environment
+    env: Loop
     queue: list[tuple[float, int, int, Event]]
     number: count[int]
     late: list[Callable[[float], None]]
@@ -45,16 +46,8 @@ class Clock(NamedTuple):
     @staticmethod
     def start() -> Clock:
         """Make a new clock at zero."""
-        env: Any = Loop()
-        return Clock(env, env._queue, env._eid, [])
-
-    def settle(self) -> None:
-        """Do what waits for the end of this instant, if it has come."""
-        queue, now = self.queue, self.env._now  # pyright: ignore[reportPrivateUsage]
-        if not queue or queue[0][0] > now:
-            for act in self.late:
-                act(now)
-            self.late.clear()
+        loop: Any = Loop()
+        return Clock(loop, loop._queue, loop._eid, loop.late)
 
 
 class Loop(Environment):
@@ -62,14 +55,35 @@ class Loop(Environment):
 
     Clock, heap and order of events are SimPy's. A tick has one callback, cannot fail, and happens
     again and again, so that taking its callbacks off and putting them back each time is left out.
+
+    Attributes
+    ----------
+    late : list of callable
+        Called with the time once no event of this instant is left, then forgotten.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: list[Callable[[float], None]] = []
 
     def run(self, until: Any = None) -> None:
         """Let ticks happen until none is left."""
         queue: Any = self._queue
+        late = self.late
+        self.settle()
         while queue:
             self._now, _, _, tick = heappop(queue)
-            tick.act(tick)
+            tick.act(tick.op)
+            if late and not (queue and queue[0][0] <= self._now):
+                self.settle()
+
+    def settle(self) -> None:
+        """Do what waits for the end of this instant, if it has come."""
+        queue: Any = self._queue
+        if not queue or queue[0][0] > self._now:
+            for act in self.late:
+                act(self._now)
+            self.late.clear()
 
 
 class Tick(Event):
@@ -80,7 +94,7 @@ class Tick(Event):
     op : int
         Operation that it is about.
     act : callable
-        What happens; given the tick.
+        What happens; told the operation.
     finished : callable
         Told the operation when its wait or its flow has ended.
     begin : callable
@@ -88,13 +102,13 @@ class Tick(Event):
     latency, rate : float
         Seconds before the first byte; B/s if the flow has no rivals, else ``inf``.
     slot, bit : int
-        Place in its pool.
+        Place in its pool; a ``bit`` of zero says that it is in none.
     """
 
-    def __init__(self, env: Environment, act: Callable[[Tick], None]) -> None:
+    def __init__(self, env: Environment) -> None:
         super().__init__(env)
-        self.act = act
         self.op = -1
+        self.act: Callable[[int], None] = _nothing
         self.finished: Callable[[int], None] = _nothing
         self.begin: Callable[[int], None] = _nothing
         self.latency = 0.0
@@ -107,8 +121,42 @@ def _nothing(op: int) -> None:
     """Stand in until the engine has wired a tick."""
 
 
+class Move(NamedTuple):
+    """What changes when one set of active flows follows another.
+
+    Attributes
+    ----------
+    state : State
+        The new set.
+    stretch : tuple of (int, float)
+        Slots of flows that are in both sets, if their rate changes: old rate over new one.
+    """
+
+    state: State
+    stretch: tuple[tuple[int, float], ...]
+
+
+class State:
+    """A set of active flows.
+
+    Attributes
+    ----------
+    rates : sequence of float
+        Rate in B/s by slot, 1 where no flow is active.
+    moves : dict of int to Move
+        Sets that have followed this one so far.
+    """
+
+    __slots__ = ("flows", "moves", "rates")
+
+    def __init__(self, flows: int, rates: Sequence[float]) -> None:
+        self.flows = flows
+        self.rates = rates
+        self.moves: dict[int, Move] = {}
+
+
 class Rates:
-    """Rates by the set of active flows, found once each.
+    """Rates by the set of active flows, and changes from one set to the next, found once each.
 
     A layer-wise schedule repeats a few dozen sets; a set is an integer with one bit a flow.
 
@@ -119,11 +167,6 @@ class Rates:
     flows : sequence of Share
     capacities : mapping of str to float
         B/s of each resource.
-
-    Attributes
-    ----------
-    known : dict of int to sequence of float
-        Rates found so far, by set of active flows.
     """
 
     def __init__(
@@ -140,21 +183,33 @@ class Rates:
         self._limits = [limit for _, limit in kinds]
         self._capacities = [capacities[resource] for resource in numbers]
         self._count = max(slots) + 1
-        self.known: dict[int, Sequence[float]] = {}
+        self._known: dict[int, State] = {}
+        self._kept = 0
 
-    def find(self, active: int) -> Sequence[float]:
-        """Rate in B/s by slot, 1 where no flow is active; from now on ``known``."""
-        if len(self.known) * self._count > MEMO:
-            self.known.clear()
-        found = self.known[active] = self._solve(active)
+    def state(self, flows: int) -> State:
+        """A set of flows."""
+        found = self._known.get(flows)
+        if found is None:
+            found = self._known[flows] = State(flows, self._solve(flows))
+            self._kept += self._count
         return found
 
-    def _solve(self, active: int) -> Sequence[float]:
-        chosen: list[int] = []
-        while active:
-            lowest = active & -active
-            chosen.append(lowest.bit_length() - 1)
-            active ^= lowest
+    def move(self, before: State, flows: int) -> Move:
+        """Change to another set of flows; from now on in ``before.moves``."""
+        if self._kept > MEMO:
+            for state in self._known.values():
+                state.moves.clear()  # states hold each other
+            self._known.clear()
+            self._kept = 0
+        after = self.state(flows)
+        pairs = [(self._slots[i], before.rates, after.rates) for i in _bits(before.flows & flows)]
+        stretch = tuple((i, old[i] / new[i]) for i, old, new in pairs if old[i] != new[i])
+        found = before.moves[flows] = Move(after, stretch)
+        self._kept += len(stretch) + 1
+        return found
+
+    def _solve(self, flows: int) -> Sequence[float]:
+        chosen = _bits(flows)
         counts: dict[int, int] = {}
         for i in chosen:
             counts[self._kind[i]] = counts.get(self._kind[i], 0) + 1
@@ -169,6 +224,16 @@ class Rates:
         for i in chosen:
             found[self._slots[i]] = rate_of[self._kind[i]]
         return found
+
+
+def _bits(flows: int) -> list[int]:
+    """Positions of the bits that are set, lowest first."""
+    found: list[int] = []
+    while flows:
+        lowest = flows & -flows
+        found.append(lowest.bit_length() - 1)
+        flows ^= lowest
+    return found
 
 
 def pool(
@@ -195,68 +260,66 @@ def pool(
         Bytes of each operation.
     """
     env: Any = clock.env
-    queue, number, late, settle_clock = clock.queue, clock.number, clock.late, clock.settle
+    queue, number, late = clock.queue, clock.number, clock.late
     finish = [INF] * slots  # when the flow will end at its present rate
-    size: list[float] = [0.0] * slots
     running = [ticks[0]] * slots
-    live: list[int] = []  # slots of flows that have a rate
-    joined: list[int] = []  # slots of flows that have none yet
+    joined: list[tuple[int, float]] = []  # slot and bytes of flows that have no rate yet
     active = 0  # set of flows
-    known, find = rates.known, rates.find
-    present = find(active)
+    present = rates.state(active)
     armed = INF  # time of the timer that counts; later ones in the heap are ignored
+    soonest = INF  # least of ``finish`` when last looked at
     dirty = False
 
-    def join(tick: Tick) -> None:
+    def join(tick: Tick, op: int) -> None:
         nonlocal active, dirty
         slot = tick.slot
         running[slot] = tick
-        size[slot] = amount[tick.op]
-        joined.append(slot)
+        joined.append((slot, amount[op]))
         active |= tick.bit
         if not dirty:
             dirty = True
             late.append(settle)
-        if not queue or queue[0][0] > env._now:
-            settle_clock()
 
     def settle(now: float) -> None:
-        nonlocal present, armed, dirty
+        nonlocal present, armed, dirty, soonest
         dirty = False
-        before, present = present, known.get(active) or find(active)
-        if present is not before:
-            for slot in live:
-                old, new = before[slot], present[slot]
-                if old != new:
-                    finish[slot] = now + (finish[slot] - now) * (old / new)
+        present, stretch = present.moves.get(active) or rates.move(present, active)
+        for slot, ratio in stretch:
+            finish[slot] = now + (finish[slot] - now) * ratio
         if joined:
-            for slot in joined:
-                finish[slot] = now + size[slot] / present[slot]
-            live.extend(joined)
+            speed = present.rates
+            for slot, size in joined:
+                finish[slot] = now + size / speed[slot]
             joined.clear()
         soonest = min(finish)
         if soonest < armed:
             armed = soonest if soonest > now else now
             heappush(queue, (armed, 1, next(number), timer))
 
-    def leave(_: Tick) -> None:
+    def leave(_: int) -> None:
         nonlocal active, armed, dirty
         now = env._now
-        if now >= armed:
-            armed = INF
-            edge = now * RESOLUTION
-            if not dirty:  # who leaves changes rates; if none does, the timer must be set anew
-                dirty = True
-                late.append(settle)
-            for slot in [slot for slot, end in enumerate(finish) if end <= edge]:
-                finish[slot] = INF
-                live.remove(slot)
-                tick = running[slot]
-                active ^= tick.bit
-                tick.finished(tick.op)
-        if late and (not queue or queue[0][0] > now):
-            settle_clock()
+        if now < armed:  # an older timer
+            return
+        edge = now * RESOLUTION
+        if soonest > edge:  # flows were slowed since; a change that is due sets the timer itself
+            if dirty:
+                armed = INF
+            else:
+                armed = soonest
+                heappush(queue, (armed, 1, next(number), timer))
+            return
+        armed = INF
+        if not dirty:  # who leaves changes rates; if none does, the timer must be set anew
+            dirty = True
+            late.append(settle)
+        for slot in [slot for slot, end in enumerate(finish) if end <= edge]:
+            finish[slot] = INF
+            tick = running[slot]
+            active ^= tick.bit
+            tick.finished(tick.op)
 
-    timer = Tick(clock.env, leave)
+    timer = Tick(clock.env)
+    timer.act = leave
     for tick in ticks:
-        tick.act = join
+        tick.act = partial(join, tick)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from hwmodels.compute import LayerProfile, Work, seconds
 from hwmodels.errors import InvalidSchedule
+from sim.chains import Bools, Chains, chains
 from sim.collectives import Phase, phases, traffic
 from sim.fabric import Usage
 from workloads.schedule import Op, Place, Schedule
@@ -24,9 +26,17 @@ if TYPE_CHECKING:
     from hwmodels.server import Server
 
 Ids = NDArray[np.int32]
+Ints = NDArray[np.int64]
 
 PIECE = 512
 """Operations taken apart at a time."""
+
+FIELDS = tuple(
+    Op._fields.index(name)
+    for name in ("id", "kind", "stream", "after", "device", "phase", "work", "nbytes", "peer",
+                 "group", "allocs", "frees")
+)  # fmt: skip
+"""What the engine reads of an operation."""
 
 
 class Path(NamedTuple):
@@ -82,7 +92,7 @@ class Program:
     Attributes
     ----------
     lanes : list of Lane
-    lane : list of int
+    lane : array of int
         Lane of each operation.
     nbytes : list of int
         Bytes of each operation.
@@ -96,10 +106,12 @@ class Program:
         Memory taken where an operation starts and given back where it ends.
     plans : dict of int to tuple of Phase
         Phases of each collective and host operation.
+    chains : Chains
+        Compute operations that run as one.
     """
 
     lanes: list[Lane]
-    lane: list[int]
+    lane: Ids
     nbytes: list[int]
     after: Sequence[tuple[int, ...]]
     following: list[int]
@@ -107,6 +119,7 @@ class Program:
     allocs: Sequence[tuple[Place, ...]]
     frees: Sequence[tuple[Place, ...]]
     plans: dict[int, tuple[Phase, ...]]
+    chains: Chains
 
 
 class _Numbers(dict[Hashable, int]):
@@ -136,52 +149,88 @@ def prepare(schedule: Schedule, server: Server, algorithm: str = "ring") -> Prog
         If the server lacks a device, a path or a number format, or the algorithm does not fit.
     """
     ops = schedule.ops
-    if not ops:
-        return Program([], [], [], (), [], [], (), (), {})
-    (ids, kinds, streams, after, devices, names, _, _, works, nbytes, peers, groups, _, _,
-     allocs, frees) = _columns(ops)  # fmt: skip
+    (ids, kinds, streams, after, devices, names, works, nbytes, peers, groups, allocs, frees) = (
+        _columns(ops)
+    )
     if ids != list(range(len(ops))):
         wrong = next(i for i, op in enumerate(ops) if op.id != i)
         raise InvalidSchedule(f"op at position {wrong} has id {ids[wrong]}; it must be {wrong}.")
     numbers = _Numbers()
     keys = zip(streams, names, map(id, works), devices, peers, kinds, groups, strict=True)
-    lane = list(map(numbers.__getitem__, keys))
-    lane_ids = np.array(lane, np.int32)
-    examples = [ops[i] for i in np.unique(lane_ids, return_index=True)[1].tolist()]
+    lane = np.fromiter(map(numbers.__getitem__, keys), np.int32, len(ops))
+    examples = [ops[i] for i in np.unique(lane, return_index=True)[1].tolist()]
     cost: dict[tuple[int, str], float] = {}
     lanes = [_lane(op, server, schedule.profile, cost) for op in examples]
-    following, heads = _queues(lanes, lane_ids)
+    order, behind = _queues(lanes, lane)
+    following = np.full(len(ops), -1)
+    following[order[:-1][behind]] = order[1:][behind]
+    head = np.ones(len(ops), np.bool_)
+    head[order[1:][behind]] = False
     plans = _plans(schedule, server, lanes, lane, algorithm)
     for number, found in enumerate(lanes):
         if found.kind == "collective":
             lanes[number] = found._replace(path=_collective_path(number, lane, ops, plans))
-    return Program(lanes, lane, nbytes, after, following, heads, allocs, frees, plans)
+    joins = _joins(schedule, after, following, _by_lane(lanes, lane, "compute"))
+    seconds_of = np.array([found.seconds for found in lanes])[lane] if ops else np.zeros(0)
+    return Program(
+        lanes, lane, nbytes, after, following.tolist(), np.flatnonzero(head).tolist(), allocs,
+        frees, plans, chains(order, joins, seconds_of),
+    )  # fmt: skip
 
 
 def _columns(ops: Sequence[Op]) -> tuple[list[Any], ...]:
     """Turn operations into one list a field; piece by piece, so that a piece stays in the cache."""
-    columns: tuple[list[Any], ...] = tuple([] for _ in Op._fields)
+    columns: tuple[list[Any], ...] = tuple([] for _ in FIELDS)
     for first in range(0, len(ops), PIECE):
-        for column, part in zip(
-            columns, zip(*ops[first : first + PIECE], strict=True), strict=True
-        ):
-            column += part
+        parts = list(zip(*ops[first : first + PIECE], strict=True))
+        for column, field in zip(columns, FIELDS, strict=True):
+            column += parts[field]
     return columns
 
 
-def _queues(lanes: Sequence[Lane], lane: Ids) -> tuple[list[int], list[int]]:
-    """Next operation of the same stream, and the operations without a previous one."""
+def _queues(lanes: Sequence[Lane], lane: Ids) -> tuple[Ints, Bools]:
+    """All operations stream by stream, and which of them, but for the first, follow another."""
     number = _Numbers({"": 0})
-    stream = np.array([number[found.stream] for found in lanes])
+    stream = np.array([number[found.stream] for found in lanes], np.int64)
     # 16 bits sort in linear time
     stream = stream.astype(np.uint16 if len(number) < 1 << 16 else np.int64)[lane]
     order = np.argsort(stream, kind="stable")
-    behind = (stream[order[1:]] == stream[order[:-1]]) & (stream[order[1:]] > 0)
-    following = np.full(len(lane), -1)
-    following[order[:-1][behind]] = order[1:][behind]
-    head = np.ones(len(lane), np.bool_)
-    head[order[1:][behind]] = False
-    return following.tolist(), np.flatnonzero(head).tolist()
+    ordered = stream[order]
+    return order, (ordered[1:] == ordered[:-1]) & (ordered[1:] > 0)
+
+
+def _joins(
+    schedule: Schedule, after: Sequence[tuple[int, ...]], following: Ints, compute: Bools
+) -> Bools:
+    """Whether each operation is the next one of the same chain as the one before it.
+
+    Raises
+    ------
+    InvalidSchedule
+        If an operation waits for one that does not exist.
+    """
+    total = len(after)
+    waits = np.fromiter(map(len, after), np.int64, total)
+    waited = np.fromiter(chain.from_iterable(after), np.int64, int(waits.sum()))
+    if len(waited) and not 0 <= int(waited.min()) <= int(waited.max()) < total:
+        wrong = np.flatnonzero((waited < 0) | (waited >= total))[0]
+        op = int(np.searchsorted(np.cumsum(waits), wrong, side="right"))
+        raise InvalidSchedule(
+            f"schedule {schedule.name}: op {op} waits for op {waited[wrong]}, but there are only "
+            f"ops 0 to {total - 1}."
+        )
+    quiet = compute.copy()
+    quiet[waited] = False
+    first = np.flatnonzero(quiet & (following >= 0))
+    after_it = following[first]
+    joins = np.zeros(total, np.bool_)
+    joins[after_it[compute[after_it] & (waits[after_it] == 0)]] = True
+    return joins
+
+
+def _by_lane(lanes: Sequence[Lane], lane: Ids, *kinds: str) -> Bools:
+    """Whether each operation is of one of these kinds."""
+    return np.array([found.kind in kinds for found in lanes], np.bool_)[lane]
 
 
 def _lane(
@@ -238,24 +287,20 @@ def copy_engine(server: Server, source: str, target: str) -> tuple[str, int] | N
 
 
 def _plans(
-    schedule: Schedule, server: Server, lanes: Sequence[Lane], lane: Sequence[int], algorithm: str
+    schedule: Schedule, server: Server, lanes: Sequence[Lane], lane: Ids, algorithm: str
 ) -> dict[int, tuple[Phase, ...]]:
     """Phases of every collective and host operation; equal ones are found once."""
-    special = {i for i, found in enumerate(lanes) if found.kind in ("collective", "host")}
-    if not special:
-        return {}
     known: dict[tuple[int, int], tuple[Phase, ...]] = {}
     found: dict[int, tuple[Phase, ...]] = {}
-    for op in schedule.ops:
-        if lane[op.id] not in special:
-            continue
-        key = (lane[op.id], op.nbytes)
+    for i in np.flatnonzero(_by_lane(lanes, lane, "collective", "host")).tolist():
+        op, number = schedule.ops[i], int(lane[i])
+        key = (number, op.nbytes)
         if key not in known:
             if op.kind == "host":
-                known[key] = _host_phases(op, lanes[key[0]].path, schedule.profile)
+                known[key] = _host_phases(op, lanes[number].path, schedule.profile)
             else:
                 known[key] = phases(op.phase, op.group, op.nbytes, server, algorithm)
-        found[op.id] = known[key]
+        found[i] = known[key]
     return found
 
 
@@ -279,7 +324,7 @@ def _measured_update(work: Work | None, profile: LayerProfile | None) -> float:
 
 
 def _collective_path(
-    number: int, lane: Sequence[int], ops: Sequence[Op], plans: dict[int, tuple[Phase, ...]]
+    number: int, lane: Ids, ops: Sequence[Op], plans: dict[int, tuple[Phase, ...]]
 ) -> Path:
     """Total of all phases, per byte of the buffer."""
     best: Path | None = None

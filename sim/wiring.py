@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from sim.chains import Chains
 from sim.collectives import Phase
 from sim.fabric import Use, alone, shares
 from sim.pool import INF, Clock, Rates, Tick, pool
@@ -23,8 +25,6 @@ class Hooks(NamedTuple):
 
     Attributes
     ----------
-    elapsed : callable
-        Callback of a tick whose wait ends its operation.
     done : callable
         Ends an operation.
     started : callable
@@ -39,7 +39,6 @@ class Hooks(NamedTuple):
         Bytes of each operation, or of its present phase.
     """
 
-    elapsed: Callable[[Tick], None]
     done: Told
     started: Told
     freed: list[int]
@@ -99,6 +98,7 @@ def wire(program: Program, capacities: Mapping[str, float], clock: Clock, hooks:
         steps[op] = [ports.setdefault(port, len(ports)) for port in wanted]
     flows = _flows(list(ports), capacities, clock, hooks)
     clocks: dict[str, Tick] = {}
+    chained = _chained(program.chains, clock, hooks)
     phased = _phased(program.plans, steps, flows, clock, hooks)
     wiring = Wiring([], [], [])
     for number, lane in enumerate(program.lanes):
@@ -108,8 +108,8 @@ def wire(program: Program, capacities: Mapping[str, float], clock: Clock, hooks:
             if lane.engine in engines:
                 _take_turns(tick, engines[lane.engine], clock, hooks)
         elif lane.kind == "compute":
-            tick = clocks.setdefault(lane.stream, Tick(clock.env, hooks.elapsed))
-            tick.finished = hooks.done
+            tick = clocks.setdefault(lane.stream, Tick(clock.env))
+            tick.act, tick.begin = hooks.done, partial(chained, tick)
         else:
             tick = phased if lane.kind != "free" else _free(clock, hooks)
         plain = lane.kind == "compute" or (lane.kind == "copy" and lane.engine not in engines)
@@ -117,6 +117,9 @@ def wire(program: Program, capacities: Mapping[str, float], clock: Clock, hooks:
         wiring.ticks.append(tick)
         wiring.latency.append(latency if plain else SPECIAL)
         wiring.rate.append(tick.rate if plain else INF)
+    for tick in flows:
+        if not tick.bit:
+            tick.act = tick.finished
     return wiring
 
 
@@ -129,7 +132,7 @@ def _flows(
     found = shares(owners, [port.use for port in ports], capacities)
     ticks: list[Tick] = []
     for _ in ports:
-        tick = Tick(clock.env, hooks.elapsed)
+        tick = Tick(clock.env)
         tick.finished = hooks.done
         ticks.append(tick)
     members: dict[int, list[int]] = {}
@@ -148,6 +151,26 @@ def _flows(
     return ticks
 
 
+def _chained(found: Chains, clock: Clock, hooks: Hooks) -> Callable[[Tick, int], None]:
+    """Chains wait once for the seconds of all their members."""
+    env, queue, number = clock.env, clock.queue, clock.number
+    first, stop = found.first, found.first + found.length
+    pieces = zip(found.heads.tolist(), first.tolist(), stop.tolist(), strict=True)
+    span = {head: (begin, end) for head, begin, end in pieces}
+    members, seconds = found.members.tolist(), found.seconds.tolist()
+
+    def begin(tick: Tick, op: int) -> None:
+        hooks.started(op)
+        first, stop = span[op]
+        when = env.now
+        for step in seconds[first:stop]:
+            when += step
+        tick.op = members[stop - 1]
+        heappush(queue, (when, 1, next(number), tick))
+
+    return begin
+
+
 def _free(clock: Clock, hooks: Hooks) -> Tick:
     """Operations that take no time end right after the one that made them ready."""
 
@@ -155,7 +178,7 @@ def _free(clock: Clock, hooks: Hooks) -> Tick:
         hooks.started(op)
         hooks.freed.append(op)
 
-    tick = Tick(clock.env, hooks.elapsed)
+    tick = Tick(clock.env)
     tick.begin = begin
     return tick
 
@@ -247,7 +270,7 @@ def _phased(
     for ports in steps.values():
         for port in ports:
             flows[port].finished = advance
-    tick = Tick(clock.env, hooks.elapsed)
+    tick = Tick(clock.env)
     tick.begin = begin
     return tick
 
