@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from hwmodels.errors import Deadlock
 from sim.chains import Dates, fill_in, sequence
 from sim.fabric import Use, alone
-from sim.memory import peaks
 from sim.pool import Clock
 from sim.program import Path, Program, prepare
 from sim.wiring import SPECIAL, Hooks, alone_seconds, wire
@@ -226,7 +225,7 @@ def _timeline(schedule: Schedule, server: Server, program: Program, records: _Re
         raise _deadlock(schedule, set(np.flatnonzero(dates.end >= 0.0).tolist()))
     fill_in(found, dates)
     order = sequence(records.log, found, dates)
-    peak = peaks(schedule, program.allocs, program.frees, order, server.memory)
+    peak = program.ledger.peaks(order, server.memory)
     paths: dict[Path, int] = {}
     index = [paths.setdefault(x.path, len(paths)) if x.path else -1 for x in program.lanes]
     return Timeline(

@@ -11,7 +11,7 @@ measured one (`order`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 _NBYTES = itemgetter(Tensor._fields.index("nbytes"))
 
 PIECE = 512
-"""Places taken apart at a time, so that they stay in the cache."""
+"""Operations taken apart at a time, so that they stay in the cache."""
 
 
 class Steps(NamedTuple):
@@ -37,7 +37,7 @@ class Steps(NamedTuple):
     ----------
     devices : tuple of str
         Devices that appear, in order of first use.
-    device : array of int
+    device : array of uint16
         Index into ``devices`` of each change.
     nbytes : array of int
         Bytes taken (positive) or given back (negative).
@@ -48,7 +48,7 @@ class Steps(NamedTuple):
     """
 
     devices: tuple[str, ...]
-    device: Ints
+    device: NDArray[np.uint16]
     nbytes: Ints
     tensor: Ints
     op: Ints
@@ -72,97 +72,121 @@ def order(start: Floats, end: Floats) -> Ints:
 
 def steps(schedule: Schedule, sequence: Ints) -> Steps:
     """All changes of memory, in the order of ``sequence`` (as `order` gives it)."""
-    ops = schedule.ops
-    return changes(schedule, [op.allocs for op in ops], [op.frees for op in ops], sequence)
+    ledger = Ledger(schedule)
+    for first in range(0, len(schedule.ops), PIECE):
+        piece = schedule.ops[first : first + PIECE]
+        ledger.read([op.allocs for op in piece], [op.frees for op in piece])
+    return ledger.steps(sequence)
 
 
-def changes(
-    schedule: Schedule,
-    allocs: Sequence[Sequence[Place]],
-    frees: Sequence[Sequence[Place]],
-    sequence: Ints,
-) -> Steps:
-    """`steps`, of a schedule whose places are already at hand, by op."""
-    number = _Numbers({device: i for i, device in enumerate(schedule.capacity)})
-    total = len(allocs)
-    tensor, device, counts = _columns([*frees, *allocs], number)
-    # Row of an event in ``counts``: frees of op i in row i, allocs in row total + i.
-    rows = np.where(sequence < 0, total + ~sequence, sequence)
-    first = (np.cumsum(counts) - counts)[rows]
-    many = counts[rows]
-    ends = np.cumsum(many)
-    entries = np.arange(many.sum()) + np.repeat(first - (ends - many), many)
-    event = np.repeat(sequence, many)
-    start, where, _ = _columns([schedule.initial], number)
-    tensor = np.concatenate([start, tensor[entries]])
-    device = np.concatenate([where, device[entries]])
-    sign = np.concatenate([np.ones(len(start), np.int64), np.where(event < 0, 1, -1)])
-    op = np.concatenate([np.full(len(start), -1), np.where(event < 0, ~event, event)])
-    size = np.fromiter(map(_NBYTES, schedule.tensors), np.int64, len(schedule.tensors))
-    return Steps(tuple(number), device, sign * size[tensor], tensor, op)
+class _Column:
+    """Places of one operation after another, taken apart piece by piece."""
+
+    def __init__(self, number: _Numbers) -> None:
+        self._number = number
+        self._tensor = [np.zeros(0, np.int64)]
+        self._device = [np.zeros(0, np.uint16)]
+        self._count: list[int] = []
+
+    def read(self, groups: Sequence[Sequence[Place]]) -> None:
+        """Add the places of more operations."""
+        self._count += map(len, groups)
+        places = list(chain.from_iterable(groups))
+        if places:
+            tensor, device = zip(*places, strict=True)
+            number = map(self._number.__getitem__, device)
+            self._tensor.append(np.array(tensor, np.int64))
+            self._device.append(np.fromiter(number, np.uint16, len(device)))
+
+    def arrays(self) -> tuple[Ints, NDArray[np.uint16], Ints]:
+        """Tensor and device of each place, and places of each operation."""
+        return (
+            np.concatenate(self._tensor),
+            np.concatenate(self._device),
+            np.array(self._count, np.int64),
+        )
 
 
-def _columns(places: Sequence[Sequence[Place]], number: _Numbers) -> tuple[Ints, Ints, Ints]:
-    """Tensor and device of all places in a row, and how many there are in each group."""
-    flat = chain.from_iterable(places)
-    tensors: list[int] = []
-    devices: list[str] = []
-    while piece := list(islice(flat, PIECE)):
-        tensor, device = zip(*piece, strict=True)
-        tensors += tensor
-        devices += device
-    return (
-        np.array(tensors, np.int64),
-        np.fromiter(map(number.__getitem__, devices), np.int64, len(devices)),
-        np.fromiter(map(len, places), np.int64, len(places)),
-    )
-
-
-def peaks(
-    schedule: Schedule,
-    allocs: Sequence[Sequence[Place]],
-    frees: Sequence[Sequence[Place]],
-    sequence: Ints,
-    capacity: Callable[[str], int],
-) -> dict[str, int]:
-    """Largest number of bytes in use at one time on each device, verified against what it has.
+class Ledger:
+    """Memory that the operations of a schedule take and give back.
 
     Parameters
     ----------
     schedule : Schedule
-    allocs, frees : sequence of sequence of Place
-        Of each op.
-    sequence : array of int
-        Starts (as ``~op``) and ends (as ``op``) in their order.
-    capacity : callable
-        Usable bytes of a device.
-
-    Raises
-    ------
-    DoesNotFit
-        Naming device, operation, bytes and the largest tensors there.
-    UnknownName
-        If ``capacity`` does not know a device.
     """
-    found = changes(schedule, allocs, frees, sequence)
-    # 16 bits sort in linear time
-    small = len(found.devices) < 1 << 16
-    by = np.argsort(found.device.astype(np.uint16) if small else found.device, kind="stable")
-    level = np.cumsum(found.nbytes[by])
-    stop = np.cumsum(np.bincount(found.device, minlength=len(found.devices))).tolist()
-    peak: dict[str, int] = {}
-    over: list[tuple[int, int]] = []  # change that is too much, and what the device has
-    begin = base = 0
-    for device, end in zip(found.devices, stop, strict=True):
-        room, inside = capacity(device), level[begin:end] - base
-        peak[device] = int(inside.max(initial=0))
-        if peak[device] > room:
-            over.append((int(by[begin + int(np.argmax(inside > room))]), room))
-        if end:
-            begin, base = end, int(level[end - 1])
-    if over:
-        raise _overflow(schedule, found, *min(over))
-    return peak
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._number = _Numbers({device: i for i, device in enumerate(schedule.capacity)})
+        self._allocs, self._frees = _Column(self._number), _Column(self._number)
+
+    def read(self, allocs: Sequence[Sequence[Place]], frees: Sequence[Sequence[Place]]) -> None:
+        """Read the next operations, those of a piece that stays in the cache at a time."""
+        self._allocs.read(allocs)
+        self._frees.read(frees)
+
+    def steps(self, sequence: Ints) -> Steps:
+        """All changes, in the order of ``sequence``; every operation must have been read."""
+        initial = _Column(self._number)
+        initial.read([self._schedule.initial])
+        # Rows of places: frees of op i in row i, allocs in row total + i, initial in the last.
+        parts = [column.arrays() for column in (self._frees, self._allocs, initial)]
+        tensor, device, counts = map(np.concatenate, zip(*parts, strict=True))
+        total = (len(counts) - 1) // 2
+        begins = sequence < 0
+        op = np.where(begins, ~sequence, sequence)
+        rows = np.concatenate([[2 * total], op + total * begins])
+        many = counts[rows]
+        ends = np.cumsum(many)
+        first = (np.cumsum(counts) - counts)[rows]
+        entries = np.arange(ends[-1]) + np.repeat(first - ends + many, many)
+        tensor = tensor[entries]
+        tensors = self._schedule.tensors
+        nbytes = np.fromiter(map(_NBYTES, tensors), np.int64, len(tensors))[tensor]
+        gone = np.repeat(np.concatenate([[False], ~begins]), many)
+        np.negative(nbytes, out=nbytes, where=gone)
+        return Steps(
+            tuple(self._number),
+            device[entries],
+            nbytes,
+            tensor,
+            np.repeat(np.concatenate([[-1], op]), many),
+        )
+
+    def peaks(self, sequence: Ints, capacity: Callable[[str], int]) -> dict[str, int]:
+        """Largest number of bytes in use at one time on each device; verifies that they fit.
+
+        Parameters
+        ----------
+        sequence : array of int
+            Starts (as ``~op``) and ends (as ``op``) in their order.
+        capacity : callable
+            Usable bytes of a device.
+
+        Raises
+        ------
+        DoesNotFit
+            Naming device, operation, bytes and the largest tensors there.
+        UnknownName
+            If ``capacity`` does not know a device.
+        """
+        found = self.steps(sequence)
+        by = np.argsort(found.device, kind="stable")  # 16 bits: in linear time
+        level = np.cumsum(found.nbytes[by])
+        stop = np.cumsum(np.bincount(found.device, minlength=len(found.devices))).tolist()
+        peak: dict[str, int] = {}
+        over: list[tuple[int, int]] = []  # change that is too much, and what the device has
+        begin = base = 0
+        for device, end in zip(found.devices, stop, strict=True):
+            room, inside = capacity(device), level[begin:end] - base
+            peak[device] = int(inside.max(initial=0))
+            if peak[device] > room:
+                over.append((int(by[begin + int(np.argmax(inside > room))]), room))
+            if end:
+                begin, base = end, int(level[end - 1])
+        if over:
+            raise _overflow(self._schedule, found, *min(over))
+        return peak
 
 
 def _overflow(schedule: Schedule, found: Steps, at: int, capacity: int) -> DoesNotFit:

@@ -20,24 +20,14 @@ from hwmodels.errors import InvalidSchedule
 from sim.chains import Bools, Chains, chains
 from sim.collectives import Phase, phases, traffic
 from sim.fabric import Usage
-from workloads.schedule import Op, Place, Schedule
+from sim.memory import PIECE, Ledger
+from workloads.schedule import Op, Schedule
 
 if TYPE_CHECKING:
     from hwmodels.server import Server
 
 Ids = NDArray[np.int32]
 Ints = NDArray[np.int64]
-
-PIECE = 512
-"""Operations taken apart at a time."""
-
-FIELDS = tuple(
-    Op._fields.index(name)
-    for name in ("id", "kind", "stream", "after", "device", "phase", "work", "nbytes", "peer",
-                 "group", "allocs", "frees")
-)  # fmt: skip
-"""What the engine reads of an operation."""
-
 
 class Path(NamedTuple):
     """What the bytes of an operation cross.
@@ -102,7 +92,7 @@ class Program:
         The next operation of the same stream; -1 after the last one.
     heads : list of int
         Operations without a previous one: first of a stream, or on no stream.
-    allocs, frees : sequence of tuple of Place
+    ledger : Ledger
         Memory taken where an operation starts and given back where it ends.
     plans : dict of int to tuple of Phase
         Phases of each collective and host operation.
@@ -116,8 +106,7 @@ class Program:
     after: Sequence[tuple[int, ...]]
     following: list[int]
     heads: list[int]
-    allocs: Sequence[tuple[Place, ...]]
-    frees: Sequence[tuple[Place, ...]]
+    ledger: Ledger
     plans: dict[int, tuple[Phase, ...]]
     chains: Chains
 
@@ -149,15 +138,8 @@ def prepare(schedule: Schedule, server: Server, algorithm: str = "ring") -> Prog
         If the server lacks a device, a path or a number format, or the algorithm does not fit.
     """
     ops = schedule.ops
-    (ids, kinds, streams, after, devices, names, works, nbytes, peers, groups, allocs, frees) = (
-        _columns(ops)
-    )
-    if ids != list(range(len(ops))):
-        wrong = next(i for i, op in enumerate(ops) if op.id != i)
-        raise InvalidSchedule(f"op at position {wrong} has id {ids[wrong]}; it must be {wrong}.")
-    numbers = _Numbers()
-    keys = zip(streams, names, map(id, works), devices, peers, kinds, groups, strict=True)
-    lane = np.fromiter(map(numbers.__getitem__, keys), np.int32, len(ops))
+    columns = _columns(schedule)
+    lane = columns.lane
     examples = [ops[i] for i in np.unique(lane, return_index=True)[1].tolist()]
     cost: dict[tuple[int, str], float] = {}
     lanes = [_lane(op, server, schedule.profile, cost) for op in examples]
@@ -170,22 +152,52 @@ def prepare(schedule: Schedule, server: Server, algorithm: str = "ring") -> Prog
     for number, found in enumerate(lanes):
         if found.kind == "collective":
             lanes[number] = found._replace(path=_collective_path(number, lane, ops, plans))
-    joins = _joins(schedule, after, following, _by_lane(lanes, lane, "compute"))
-    seconds_of = np.array([found.seconds for found in lanes])[lane] if ops else np.zeros(0)
+    joins = _joins(schedule, columns, following, _by_lane(lanes, lane, "compute"))
+    seconds_of = np.array([found.seconds for found in lanes])[lane]
     return Program(
-        lanes, lane, nbytes, after, following.tolist(), np.flatnonzero(head).tolist(), allocs,
-        frees, plans, chains(order, joins, seconds_of),
+        lanes, lane, columns.nbytes, columns.after, following.tolist(),
+        np.flatnonzero(head).tolist(), columns.ledger, plans, chains(order, joins, seconds_of),
     )  # fmt: skip
 
 
-def _columns(ops: Sequence[Op]) -> tuple[list[Any], ...]:
-    """Turn operations into one list a field; piece by piece, so that a piece stays in the cache."""
-    columns: tuple[list[Any], ...] = tuple([] for _ in FIELDS)
-    for first in range(0, len(ops), PIECE):
-        parts = list(zip(*ops[first : first + PIECE], strict=True))
-        for column, field in zip(columns, FIELDS, strict=True):
-            column += parts[field]
-    return columns
+class _Columns(NamedTuple):
+    """What the engine reads of the operations, and how many waits each has, one after another."""
+
+    lane: Ids
+    nbytes: list[int]
+    after: list[tuple[int, ...]]
+    waits: Ints
+    waited: Ints
+    ledger: Ledger
+
+
+def _columns(schedule: Schedule) -> _Columns:
+    """Take operations apart; piece by piece, so that a piece stays in the cache."""
+    numbers = _Numbers()
+    ledger = Ledger(schedule)
+    lane: list[int] = []
+    nbytes: list[int] = []
+    after: list[tuple[int, ...]] = []
+    waits: list[int] = []
+    waited: list[int] = []
+    for first in range(0, len(schedule.ops), PIECE):
+        piece: Any = zip(*schedule.ops[first : first + PIECE], strict=True)
+        (ids, kinds, streams, before, devices, names, _, _, works, sizes, peers, groups, _, _,
+         allocs, frees) = piece  # fmt: skip
+        if ids != tuple(range(first, first + len(ids))):
+            wrong, found = next((i, op) for i, op in enumerate(ids, first) if i != op)
+            raise InvalidSchedule(f"op at position {wrong} has id {found}; it must be {wrong}.")
+        keys = zip(streams, names, map(id, works), devices, peers, kinds, groups, strict=True)
+        lane += map(numbers.__getitem__, keys)
+        nbytes += sizes
+        after += before
+        waits += map(len, before)
+        waited += chain.from_iterable(before)
+        ledger.read(allocs, frees)
+    return _Columns(
+        np.array(lane, np.int32), nbytes, after, np.array(waits, np.int64),
+        np.array(waited, np.int64), ledger,
+    )  # fmt: skip
 
 
 def _queues(lanes: Sequence[Lane], lane: Ids) -> tuple[Ints, Bools]:
@@ -200,7 +212,7 @@ def _queues(lanes: Sequence[Lane], lane: Ids) -> tuple[Ints, Bools]:
 
 
 def _joins(
-    schedule: Schedule, after: Sequence[tuple[int, ...]], following: Ints, compute: Bools
+    schedule: Schedule, columns: _Columns, following: Ints, compute: Bools
 ) -> Bools:
     """Whether each operation is the next one of the same chain as the one before it.
 
@@ -209,9 +221,7 @@ def _joins(
     InvalidSchedule
         If an operation waits for one that does not exist.
     """
-    total = len(after)
-    waits = np.fromiter(map(len, after), np.int64, total)
-    waited = np.fromiter(chain.from_iterable(after), np.int64, int(waits.sum()))
+    total, waits, waited = len(columns.after), columns.waits, columns.waited
     if len(waited) and not 0 <= int(waited.min()) <= int(waited.max()) < total:
         wrong = np.flatnonzero((waited < 0) | (waited >= total))[0]
         op = int(np.searchsorted(np.cumsum(waits), wrong, side="right"))
