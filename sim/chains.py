@@ -8,7 +8,6 @@ inside are sums of seconds that are filled in after the run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,12 +50,21 @@ class Chains(NamedTuple):
 
 
 class Dates(NamedTuple):
-    """What is known of each operation after a run, by id; times in seconds."""
+    """What is known of each operation after a run, by id; times in seconds.
 
-    ready: Floats
+    Attributes
+    ----------
+    start, end : array of float
+    last : array of int
+        Which one ended last before it could start; -1 if none.
+    sequence : array of int
+        Starts (as ``~op``) and ends (as ``op``) in the order of the run.
+    """
+
     start: Floats
     end: Floats
     last: Ints
+    sequence: Ints
 
 
 def chains(order: Ints, joins: Bools, seconds: Floats) -> Chains:
@@ -80,62 +88,71 @@ def chains(order: Ints, joins: Bools, seconds: Floats) -> Chains:
     return Chains(members, first, length, seconds[members])
 
 
-def fill_in(found: Chains, dates: Dates) -> None:
-    """Write the dates inside all chains; those of the heads' starts are there."""
-    members = found.members
-    if not len(members):
-        return
-    begin = dates.start[found.heads]
-    # Chain by chain in their own order, as the clock would have gone on, to the last bit.
-    for count in np.unique(found.length).tolist():
-        which = np.flatnonzero(found.length == count)
-        rows = found.first[which, None] + np.arange(count)
-        steps = np.column_stack([begin[which], found.seconds[rows]])
-        dates.end[members[rows]] = np.cumsum(steps, axis=1)[:, 1:]
-    before, after = _inside(found)
-    dates.start[after] = dates.ready[after] = dates.end[before]
-    dates.last[after] = before
+def ended(events: Ints, found: Chains, total: int) -> set[int]:
+    """Operations that have ended in a run that was not completed; ``events`` as in `unfold`."""
+    count = np.bincount(events, minlength=total)
+    count[found.tails] *= 2
+    count[found.members] = np.repeat(count[found.tails], found.length)
+    return set(np.flatnonzero(count == 2).tolist())
 
 
-def sequence(log: Sequence[int], found: Chains, dates: Dates) -> Ints:
-    """Starts (as ``~op``) and ends (as ``op``) of all operations in the order of the run.
+def unfold(events: Ints, times: Floats, last: Ints, found: Chains) -> Dates:
+    """Fill in what happened inside the chains.
 
     Parameters
     ----------
-    log : sequence of int
+    events : array of int
         Starts and ends as they happened, by id; of a chain the head where it starts and the tail
         where it ends.
+    times : array of float
+        Seconds of each.
+    last : array of int
+        As in `Dates`; filled in here.
     found : Chains
-    dates : Dates
-        Of all operations.
 
     Notes
     -----
-    What happens inside a chain comes before all else of the same instant, but not before the
-    chain's own start.
+    In the sequence, what happens inside a chain comes before all else of the same instant, but
+    not before the chain's own start.
     """
-    events = np.array(log, np.int64)
     place = np.arange(len(events))
-    earliest = np.zeros(len(dates.end), np.int64)
-    earliest[events[::-1]] = place[::-1]
-    starts = earliest[events] == place
-    whole = np.ones(len(dates.end), np.bool_)
+    first = np.zeros(len(last), np.int64)
+    first[events[::-1]] = place[::-1]
+    whole = np.ones(len(last), np.bool_)
     whole[found.tails] = False
-    starts &= whole[events]
-    signed = np.where(starts, ~events, events)
+    starts = (first[events] == place) & whole[events]
+    start, end = np.zeros(len(last)), np.zeros(len(last))
+    start[events[starts]] = times[starts]
+    end[events[~starts]] = times[~starts]
+    sequence = np.where(starts, ~events, events)
     if not len(found.members):
-        return signed
-    times = np.where(starts, dates.start[events], dates.end[events])
+        return Dates(start, end, last, sequence)
+    end[found.members] = _ends(start[found.heads], found)
     before, after = _inside(found)
-    when = dates.end[before]
+    start[after] = when = end[before]
+    last[after] = before
     where = np.maximum(
-        np.searchsorted(times, when), np.repeat(earliest[found.heads] + 1, found.length - 1)
+        np.searchsorted(times, when), np.repeat(first[found.heads] + 1, found.length - 1)
     )
     # by time first, where two are put in the same place
     by = np.argsort(when, kind="stable")
     by = by[np.argsort(where[by], kind="stable")]
     pairs = np.column_stack([before[by], ~after[by]]).ravel()
-    return np.insert(signed, np.repeat(where[by], 2), pairs)
+    return Dates(start, end, last, np.insert(sequence, np.repeat(where[by], 2), pairs))
+
+
+def _ends(start: Floats, found: Chains) -> Floats:
+    """End of each member of chains that start at ``start``.
+
+    Each chain is summed in its own order, as the clock would have gone on, to the last bit.
+    """
+    ends = np.empty(len(found.members))
+    for count in np.unique(found.length).tolist():
+        which = np.flatnonzero(found.length == count)
+        rows = found.first[which, None] + np.arange(count)
+        steps = np.column_stack([start[which], found.seconds[rows]])
+        ends[rows] = np.cumsum(steps, axis=1)[:, 1:]
+    return ends
 
 
 def _inside(found: Chains) -> tuple[Ints, Ints]:

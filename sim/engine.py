@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodels.errors import Deadlock
-from sim.chains import Dates, fill_in, sequence
+from sim.chains import ended, unfold
 from sim.fabric import Use, alone
 from sim.pool import Clock
 from sim.program import Path, Program, prepare
@@ -40,10 +40,6 @@ if TYPE_CHECKING:
     from hwmodels.server import Server
 
 Floats = NDArray[np.float64]
-
-UNDONE = -1.0
-"""End of an operation that has not ended."""
-
 
 @dataclass(frozen=True)
 class Timeline:
@@ -120,17 +116,17 @@ def execute(schedule: Schedule, server: Server, algorithm: str = "ring") -> Time
 
 
 class _Records(NamedTuple):
-    """What a run writes down, by op id.
+    """What a run writes down.
 
-    ``late_starts`` where an op waited for a copy engine; ``log`` holds each op twice, where it
-    starts and where it ends; of a chain the head where it starts and the tail where it ends.
+    ``log`` holds each op twice, where it starts and where it ends, of a chain the head where it
+    starts and the tail where it ends; ``times`` the seconds of each. ``last`` is by op, and
+    ``early`` the seconds at which those ops were ready that waited for a copy engine.
     """
 
-    ready: list[float]
-    end: list[float]
-    last: list[int]
-    late_starts: dict[int, float]
     log: list[int]
+    times: list[float]
+    last: list[int]
+    early: dict[int, float]
 
 
 def _run(program: Program, server: Server) -> _Records:
@@ -140,21 +136,24 @@ def _run(program: Program, server: Server) -> _Records:
     env: Any = clock.env
     queue, number = clock.queue, clock.number
     after, following = program.after, program.following
-    ready, end, last = [0.0] * total, [UNDONE] * total, [-1] * total
-    records = _Records(ready, end, last, {}, [])
-    log = records.log.append
+    records = _Records([], [], [-1] * total, {})
+    log, when, last = records.log.append, records.times.append, records.last
+    over = bytearray(total)  # whether an op has ended
     freed: list[int] = []
     # Who asks again at the end of an op that is not done: a chain through ``behind``.
     watcher, behind = [-1] * total, [-1] * total
 
+    def started(op: int) -> None:
+        log(op)
+        when(env._now)
+
     def attempt(op: int, cause: int, now: float) -> None:
         """Start an operation, the first of its stream that is not done, if nothing is missing."""
         for before in after[op]:
-            if end[before] < 0.0:
+            if not over[before]:
                 behind[op] = watcher[before]
                 watcher[before] = op
                 return
-        ready[op] = now
         last[op] = cause
         wait = delay[op]
         tick = tick_of[op]
@@ -162,6 +161,7 @@ def _run(program: Program, server: Server) -> _Records:
             tick.begin(op)
             return
         log(op)
+        when(now)
         tick.op = op
         heappush(queue, (now + wait, 1, next(number), tick))
 
@@ -178,8 +178,9 @@ def _run(program: Program, server: Server) -> _Records:
         """End an operation and try all that may have waited for it."""
         now = env._now
         while True:
-            end[op] = now
+            over[op] = 1
             log(op)
+            when(now)
             if following[op] >= 0:
                 attempt(following[op], op, now)
             waiting = watcher[op]
@@ -193,7 +194,7 @@ def _run(program: Program, server: Server) -> _Records:
                 return
             op = freed.pop()
 
-    hooks = Hooks(done, log, freed, ready, records.late_starts, list(program.nbytes))
+    hooks = Hooks(done, started, freed, records.early, list(program.nbytes))
     wiring = wire(program, server.resources, clock, hooks)
     tick_of = list(map(wiring.ticks.__getitem__, program.lane.tolist()))
     wait_of = _per_op(program, wiring.latency, wiring.rate)
@@ -215,17 +216,16 @@ def _per_op(program: Program, latency: Sequence[float], rate: Sequence[float]) -
 
 def _timeline(schedule: Schedule, server: Server, program: Program, records: _Records) -> Timeline:
     """Turn the records of a run into arrays, and verify that it ended and that memory sufficed."""
-    ready = np.array(records.ready, np.float64)
-    dates = Dates(ready, ready.copy(), np.array(records.end), np.array(records.last, np.int64))
-    for op, when in records.late_starts.items():
-        dates.start[op] = when
     found = program.chains
-    if len(records.log) < 2 * (len(schedule.ops) - len(found.members) + len(found.first)):
-        dates.end[found.members] = np.repeat(dates.end[found.tails], found.length)
-        raise _deadlock(schedule, set(np.flatnonzero(dates.end >= 0.0).tolist()))
-    fill_in(found, dates)
-    order = sequence(records.log, found, dates)
-    peak = program.ledger.peaks(order, server.memory)
+    total = len(schedule.ops)
+    events, times = np.array(records.log, np.int64), np.array(records.times)
+    if len(events) < 2 * (total - len(found.members) + len(found.first)):
+        raise _deadlock(schedule, ended(events, found, total))
+    dates = unfold(events, times, np.array(records.last, np.int64), found)
+    ready = dates.start.copy()
+    for op, when in records.early.items():
+        ready[op] = when
+    peak = program.ledger.peaks(dates.sequence, server.memory)
     paths: dict[Path, int] = {}
     index = [paths.setdefault(x.path, len(paths)) if x.path else -1 for x in program.lanes]
     return Timeline(
@@ -236,7 +236,7 @@ def _timeline(schedule: Schedule, server: Server, program: Program, records: _Re
         _alone(program, server.resources),
         np.array(index, np.int32)[program.lane],
         tuple(paths),
-        order,
+        dates.sequence,
         peak,
     )
 

@@ -31,10 +31,8 @@ class Hooks(NamedTuple):
         Writes down that an operation starts now, in the order of the run.
     freed : list of int
         Operations that end as soon as the present one has been handled.
-    ready : list of float
-        Seconds at which each operation was ready.
-    late_starts : dict of int to float
-        Seconds at which those started that waited for a copy engine.
+    early : dict of int to float
+        Seconds at which those were ready that waited for a copy engine.
     amount : list of float
         Bytes of each operation, or of its present phase.
     """
@@ -42,8 +40,7 @@ class Hooks(NamedTuple):
     done: Told
     started: Told
     freed: list[int]
-    ready: list[float]
-    late_starts: dict[int, float]
+    early: dict[int, float]
     amount: list[float]
 
 
@@ -205,19 +202,16 @@ class _Engine:
 def _take_turns(tick: Tick, engine: _Engine, clock: Clock, hooks: Hooks) -> None:
     """Let the operations of ``tick`` wait for the copy engine, and hand it on when they end."""
     env, queue, number = clock.env, clock.queue, clock.number
-    ready, amount = hooks.ready, hooks.amount
+    amount = hooks.amount
 
     def launch(op: int, mine: Tick) -> None:
-        now = env.now
-        if ready[op] < now:
-            hooks.late_starts[op] = now
         hooks.started(op)
         mine.op = op
-        heappush(queue, (now + mine.latency + amount[op] / mine.rate, 1, next(number), mine))
+        heappush(queue, (env.now + mine.latency + amount[op] / mine.rate, 1, next(number), mine))
 
     def request(op: int) -> None:
         if engine.busy:
-            heappush(engine.waiting, (ready[op], op, tick))
+            heappush(engine.waiting, (env.now, op, tick))
         else:
             engine.busy = True
             launch(op, tick)
@@ -225,7 +219,9 @@ def _take_turns(tick: Tick, engine: _Engine, clock: Clock, hooks: Hooks) -> None
     def release(op: int) -> None:
         hooks.done(op)
         if engine.waiting:
-            _, following, mine = heappop(engine.waiting)
+            ready, following, mine = heappop(engine.waiting)
+            if ready < env.now:
+                hooks.early[following] = ready
             launch(following, mine)
         else:
             engine.busy = False
