@@ -133,7 +133,6 @@ def _run(program: Program, server: Server) -> _Records:
     """Let SimPy run until nothing is left to do."""
     total = len(program.lane)
     clock = Clock.start()
-    env: Any = clock.env
     queue, number = clock.queue, clock.number
     after, following = program.after, program.following
     records = _Records([], [], [-1] * total, {})
@@ -142,10 +141,6 @@ def _run(program: Program, server: Server) -> _Records:
     freed: list[int] = []
     # Who asks again at the end of an op that is not done: a chain through ``behind``.
     watcher, behind = [-1] * total, [-1] * total
-
-    def started(op: int) -> None:
-        log(op)
-        when(env._now)
 
     def attempt(op: int, cause: int, now: float) -> None:
         """Start an operation, the first of its stream that is not done, if nothing is missing."""
@@ -158,7 +153,7 @@ def _run(program: Program, server: Server) -> _Records:
         wait = delay[op]
         tick = tick_of[op]
         if wait < 0.0:
-            tick.begin(op)
+            tick.begin(op, now)
             return
         log(op)
         when(now)
@@ -174,9 +169,8 @@ def _run(program: Program, server: Server) -> _Records:
         found.sort()
         return found
 
-    def done(op: int) -> None:
+    def done(op: int, now: float) -> None:
         """End an operation and try all that may have waited for it."""
-        now = env._now
         while True:
             over[op] = 1
             log(op)
@@ -194,7 +188,7 @@ def _run(program: Program, server: Server) -> _Records:
                 return
             op = freed.pop()
 
-    hooks = Hooks(done, started, freed, records.early, list(program.nbytes))
+    hooks = Hooks(done, log, when, freed, records.early, list(program.nbytes))
     wiring = wire(program, server.resources, clock, hooks)
     tick_of = list(map(wiring.ticks.__getitem__, program.lane.tolist()))
     wait_of = _per_op(program, wiring.latency, wiring.rate)
@@ -203,8 +197,8 @@ def _run(program: Program, server: Server) -> _Records:
     for op in program.heads:
         attempt(op, -1, 0.0)
         if freed:
-            done(freed.pop())
-    env.run()
+            done(freed.pop(), 0.0)
+    clock.env.run()
     return records
 
 

@@ -69,21 +69,17 @@ class Loop(Environment):
     def run(self, until: Any = None) -> None:
         """Let ticks happen until none is left."""
         queue: Any = self._queue
-        late = self.late
-        self.settle()
-        while queue:
-            self._now, _, _, tick = heappop(queue)
-            tick.act(tick.op)
-            if late and not (queue and queue[0][0] <= self._now):
-                self.settle()
-
-    def settle(self) -> None:
-        """Do what waits for the end of this instant, if it has come."""
-        queue: Any = self._queue
-        if not queue or queue[0][0] > self._now:
-            for act in self.late:
-                act(self._now)
-            self.late.clear()
+        late, now = self.late, self._now
+        while True:
+            if late and not (queue and queue[0][0] <= now):
+                for act in late:
+                    act(now)
+                late.clear()
+            if not queue:
+                return
+            now, _, _, tick = heappop(queue)
+            self._now = now
+            tick.act(tick.op, now)
 
 
 class Tick(Event):
@@ -94,7 +90,7 @@ class Tick(Event):
     op : int
         Operation that it is about.
     act : callable
-        What happens; told the operation.
+        What happens; told the operation and the time.
     finished : callable
         Told the operation when its wait or its flow has ended.
     begin : callable
@@ -108,16 +104,16 @@ class Tick(Event):
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
         self.op = -1
-        self.act: Callable[[int], None] = _nothing
-        self.finished: Callable[[int], None] = _nothing
-        self.begin: Callable[[int], None] = _nothing
+        self.act: Callable[[int, float], None] = _nothing
+        self.finished: Callable[[int, float], None] = _nothing
+        self.begin: Callable[[int, float], None] = _nothing
         self.latency = 0.0
         self.rate = INF
         self.slot = 0
         self.bit = 0
 
 
-def _nothing(op: int) -> None:
+def _nothing(op: int, now: float) -> None:
     """Stand in until the engine has wired a tick."""
 
 
@@ -259,7 +255,6 @@ def pool(
     amount : sequence of float
         Bytes of each operation.
     """
-    env: Any = clock.env
     queue, number, late = clock.queue, clock.number, clock.late
     finish = [INF] * slots  # when the flow will end at its present rate
     running = [ticks[0]] * slots
@@ -270,7 +265,7 @@ def pool(
     soonest = INF  # least of ``finish`` when last looked at
     dirty = False
 
-    def join(tick: Tick, op: int) -> None:
+    def join(tick: Tick, op: int, _: float) -> None:
         nonlocal active, dirty
         slot = tick.slot
         running[slot] = tick
@@ -296,9 +291,8 @@ def pool(
             armed = soonest if soonest > now else now
             heappush(queue, (armed, 1, next(number), timer))
 
-    def leave(_: int) -> None:
+    def leave(_: int, now: float) -> None:
         nonlocal active, armed, dirty
-        now = env._now
         if now < armed:  # an older timer
             return
         edge = now * RESOLUTION
@@ -313,11 +307,18 @@ def pool(
         if not dirty:  # who leaves changes rates; if none does, the timer must be set anew
             dirty = True
             late.append(settle)
-        for slot in [slot for slot, end in enumerate(finish) if end <= edge]:
+        slot = finish.index(soonest)
+        finish[slot] = INF
+        if min(finish) > edge:
+            ending = (slot,)
+        else:
+            finish[slot] = soonest
+            ending = [slot for slot, end in enumerate(finish) if end <= edge]
+        for slot in ending:
             finish[slot] = INF
             tick = running[slot]
             active ^= tick.bit
-            tick.finished(tick.op)
+            tick.finished(tick.op, now)
 
     timer = Tick(clock.env)
     timer.act = leave

@@ -16,8 +16,8 @@ from sim.program import Lane, Program
 SPECIAL = -1.0
 """Delay of an operation that does not simply wait: ``Tick.begin`` is called instead."""
 
-Told = Callable[[int], None]
-"""Something that is told the id of an operation."""
+Told = Callable[[int, float], None]
+"""Something that is told the id of an operation and the present time in seconds."""
 
 
 class Hooks(NamedTuple):
@@ -27,8 +27,8 @@ class Hooks(NamedTuple):
     ----------
     done : callable
         Ends an operation.
-    started : callable
-        Writes down that an operation starts now, in the order of the run.
+    log, when : callable
+        Write down that an operation starts, in the order of the run: its id, and the seconds.
     freed : list of int
         Operations that end as soon as the present one has been handled.
     early : dict of int to float
@@ -38,7 +38,8 @@ class Hooks(NamedTuple):
     """
 
     done: Told
-    started: Told
+    log: Callable[[int], None]
+    when: Callable[[float], None]
     freed: list[int]
     early: dict[int, float]
     amount: list[float]
@@ -148,22 +149,24 @@ def _flows(
     return ticks
 
 
-def _chained(found: Chains, clock: Clock, hooks: Hooks) -> Callable[[Tick, int], None]:
+def _chained(
+    found: Chains, clock: Clock, hooks: Hooks
+) -> Callable[[Tick, int, float], None]:
     """Chains wait once for the seconds of all their members."""
-    env, queue, number = clock.env, clock.queue, clock.number
+    queue, number = clock.queue, clock.number
     first, stop = found.first, found.first + found.length
     pieces = zip(found.heads.tolist(), first.tolist(), stop.tolist(), strict=True)
     span = {head: (begin, end) for head, begin, end in pieces}
     members, seconds = found.members.tolist(), found.seconds.tolist()
 
-    def begin(tick: Tick, op: int) -> None:
-        hooks.started(op)
+    def begin(tick: Tick, op: int, now: float) -> None:
+        hooks.log(op)
+        hooks.when(now)
         first, stop = span[op]
-        when = env.now
         for step in seconds[first:stop]:
-            when += step
+            now += step
         tick.op = members[stop - 1]
-        heappush(queue, (when, 1, next(number), tick))
+        heappush(queue, (now, 1, next(number), tick))
 
     return begin
 
@@ -171,8 +174,9 @@ def _chained(found: Chains, clock: Clock, hooks: Hooks) -> Callable[[Tick, int],
 def _free(clock: Clock, hooks: Hooks) -> Tick:
     """Operations that take no time end right after the one that made them ready."""
 
-    def begin(op: int) -> None:
-        hooks.started(op)
+    def begin(op: int, now: float) -> None:
+        hooks.log(op)
+        hooks.when(now)
         hooks.freed.append(op)
 
     tick = Tick(clock.env)
@@ -201,28 +205,30 @@ class _Engine:
 
 def _take_turns(tick: Tick, engine: _Engine, clock: Clock, hooks: Hooks) -> None:
     """Let the operations of ``tick`` wait for the copy engine, and hand it on when they end."""
-    env, queue, number = clock.env, clock.queue, clock.number
-    amount = hooks.amount
+    queue, number = clock.queue, clock.number
+    done, log, when, amount = hooks.done, hooks.log, hooks.when, hooks.amount
+    waiting = engine.waiting
 
-    def launch(op: int, mine: Tick) -> None:
-        hooks.started(op)
+    def launch(op: int, now: float, mine: Tick) -> None:
+        log(op)
+        when(now)
         mine.op = op
-        heappush(queue, (env.now + mine.latency + amount[op] / mine.rate, 1, next(number), mine))
+        heappush(queue, (now + mine.latency + amount[op] / mine.rate, 1, next(number), mine))
 
-    def request(op: int) -> None:
+    def request(op: int, now: float) -> None:
         if engine.busy:
-            heappush(engine.waiting, (env.now, op, tick))
+            heappush(waiting, (now, op, tick))
         else:
             engine.busy = True
-            launch(op, tick)
+            launch(op, now, tick)
 
-    def release(op: int) -> None:
-        hooks.done(op)
-        if engine.waiting:
-            ready, following, mine = heappop(engine.waiting)
-            if ready < env.now:
+    def release(op: int, now: float) -> None:
+        done(op, now)
+        if waiting:
+            ready, following, mine = heappop(waiting)
+            if ready < now:
                 hooks.early[following] = ready
-            launch(following, mine)
+            launch(following, now, mine)
         else:
             engine.busy = False
 
@@ -238,30 +244,31 @@ def _phased(
 ) -> Tick:
     """Operations of several phases: each phase is a latency and then a flow."""
     running: dict[int, Iterator[tuple[Phase, int]]] = {}
-    env, queue, number = clock.env, clock.queue, clock.number
+    queue, number = clock.queue, clock.number
     amount = hooks.amount
 
-    def advance(op: int) -> None:
+    def advance(op: int, now: float) -> None:
         step = next(running[op], None)
         if step is None:
             del running[op]
-            hooks.done(op)
+            hooks.done(op, now)
             return
         phase, port = step
         tick = flows[port]
         tick.op = op
         amount[op] = phase.nbytes
         wait = phase.latency + phase.nbytes / tick.rate
-        heappush(queue, (env.now + wait, 1, next(number), tick))
+        heappush(queue, (now + wait, 1, next(number), tick))
 
-    def begin(op: int) -> None:
-        hooks.started(op)
+    def begin(op: int, now: float) -> None:
+        hooks.log(op)
+        hooks.when(now)
         plan = plans[op]
         if not plan:  # a group of one
             hooks.freed.append(op)
             return
         running[op] = iter(zip(plan, steps[op], strict=True))
-        advance(op)
+        advance(op, now)
 
     for ports in steps.values():
         for port in ports:
