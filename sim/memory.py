@@ -86,11 +86,11 @@ class _Column:
         self._number = number
         self._tensor = [np.zeros(0, np.int64)]
         self._device = [np.zeros(0, np.uint16)]
-        self._count: list[int] = []
+        self._count = [np.zeros(0, np.int64)]
 
     def read(self, groups: Sequence[Sequence[Place]]) -> None:
         """Add the places of more operations."""
-        self._count += map(len, groups)
+        self._count.append(np.fromiter(map(len, groups), np.int64, len(groups)))
         places = list(chain.from_iterable(groups))
         if places:
             tensor, device = zip(*places, strict=True)
@@ -103,7 +103,7 @@ class _Column:
         return (
             np.concatenate(self._tensor),
             np.concatenate(self._device),
-            np.array(self._count, np.int64),
+            np.concatenate(self._count),
         )
 
 
@@ -127,31 +127,32 @@ class Ledger:
 
     def steps(self, sequence: Ints) -> Steps:
         """All changes, in the order of ``sequence``; every operation must have been read."""
-        initial = _Column(self._number)
-        initial.read([self._schedule.initial])
-        # Rows of places: frees of op i in row i, allocs in row total + i, initial in the last.
-        parts = [column.arrays() for column in (self._frees, self._allocs, initial)]
-        tensor, device, counts = map(np.concatenate, zip(*parts, strict=True))
-        total = (len(counts) - 1) // 2
-        begins = sequence < 0
-        op = np.where(begins, ~sequence, sequence)
-        rows = np.concatenate([[2 * total], op + total * begins])
-        many = counts[rows]
-        ends = np.cumsum(many)
-        first = (np.cumsum(counts) - counts)[rows]
-        entries = np.arange(ends[-1]) + np.repeat(first - ends + many, many)
-        tensor = tensor[entries]
-        tensors = self._schedule.tensors
-        nbytes = np.fromiter(map(_NBYTES, tensors), np.int64, len(tensors))[tensor]
-        gone = np.repeat(np.concatenate([[False], ~begins]), many)
-        np.negative(nbytes, out=nbytes, where=gone)
+        tensor, device, nbytes, counts = self._places()
+        many, entries = _in_order(sequence, counts)
+        op = np.concatenate([[-1], np.where(sequence < 0, ~sequence, sequence)])
         return Steps(
             tuple(self._number),
             device[entries],
-            nbytes,
-            tensor,
-            np.repeat(np.concatenate([[-1], op]), many),
+            nbytes[entries],
+            tensor[entries],
+            np.repeat(op, many),
         )
+
+    def _places(self) -> tuple[Ints, NDArray[np.uint16], Ints, Ints]:
+        """Tensor, device and bytes of each place, and places of each row.
+
+        Row i has what op i gives back, row total + i what it takes, the last one what is there
+        before the first op.
+        """
+        initial = _Column(self._number)
+        initial.read([self._schedule.initial])
+        parts = [column.arrays() for column in (self._frees, self._allocs, initial)]
+        tensor, device, counts = map(np.concatenate, zip(*parts, strict=True))
+        tensors = self._schedule.tensors
+        nbytes = np.fromiter(map(_NBYTES, tensors), np.int64, len(tensors))[tensor]
+        given = nbytes[: len(parts[0][0])]
+        np.negative(given, out=given)
+        return tensor, device, nbytes, counts
 
     def peaks(self, sequence: Ints, capacity: Callable[[str], int]) -> dict[str, int]:
         """Largest number of bytes in use at one time on each device; verifies that they fit.
@@ -170,14 +171,16 @@ class Ledger:
         UnknownName
             If ``capacity`` does not know a device.
         """
-        found = self.steps(sequence)
-        by = np.argsort(found.device, kind="stable")  # 16 bits: in linear time
-        level = np.cumsum(found.nbytes[by])
-        stop = np.cumsum(np.bincount(found.device, minlength=len(found.devices))).tolist()
+        _, device_of, nbytes, counts = self._places()
+        _, entries = _in_order(sequence, counts)
+        device_of, devices = device_of[entries], tuple(self._number)
+        by = np.argsort(device_of, kind="stable")  # 16 bits: in linear time
+        level = np.cumsum(nbytes[entries[by]])
+        stop = np.cumsum(np.bincount(device_of, minlength=len(devices))).tolist()
         peak: dict[str, int] = {}
         over: list[tuple[int, int]] = []  # change that is too much, and what the device has
         begin = base = 0
-        for device, end in zip(found.devices, stop, strict=True):
+        for device, end in zip(devices, stop, strict=True):
             room, inside = capacity(device), level[begin:end] - base
             peak[device] = int(inside.max(initial=0))
             if peak[device] > room:
@@ -185,8 +188,18 @@ class Ledger:
             if end:
                 begin, base = end, int(level[end - 1])
         if over:
-            raise _overflow(self._schedule, found, *min(over))
+            raise _overflow(self._schedule, self.steps(sequence), *min(over))
         return peak
+
+
+def _in_order(sequence: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Places of each row in the order of a run, and the places themselves."""
+    total = len(sequence) // 2
+    rows = np.concatenate([[2 * total], np.where(sequence < 0, total + ~sequence, sequence)])
+    many = counts[rows]
+    ends = np.cumsum(many)
+    first = (np.cumsum(counts) - counts)[rows]
+    return many, np.arange(ends[-1]) + np.repeat(first - ends + many, many)
 
 
 def _overflow(schedule: Schedule, found: Steps, at: int, capacity: int) -> DoesNotFit:
@@ -198,7 +211,9 @@ def _overflow(schedule: Schedule, found: Steps, at: int, capacity: int) -> DoesN
     until = len(here) if op < 0 else int(np.flatnonzero(mine)[0])
     past = np.flatnonzero(mine if op < 0 else here[:until])
     held: dict[int, None] = {}
-    for tensor, nbytes in zip(found.tensor[past].tolist(), found.nbytes[past].tolist(), strict=True):
+    for tensor, nbytes in zip(
+        found.tensor[past].tolist(), found.nbytes[past].tolist(), strict=True
+    ):
         if nbytes > 0:
             held[tensor] = None
         else:

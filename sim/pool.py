@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappop, heappush
 from functools import partial
+from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -183,7 +183,7 @@ class Rates:
         self._kept = 0
 
     def state(self, flows: int) -> State:
-        """A set of flows."""
+        """Find a set of flows."""
         found = self._known.get(flows)
         if found is None:
             found = self._known[flows] = State(flows, self._solve(flows))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Ids = NDArray[np.int32]
 Ints = NDArray[np.int64]
 
+
 class Path(NamedTuple):
     """What the bytes of an operation cross.
 
@@ -211,9 +212,7 @@ def _queues(lanes: Sequence[Lane], lane: Ids) -> tuple[Ints, Bools]:
     return order, (ordered[1:] == ordered[:-1]) & (ordered[1:] > 0)
 
 
-def _joins(
-    schedule: Schedule, columns: _Columns, following: Ints, compute: Bools
-) -> Bools:
+def _joins(schedule: Schedule, columns: _Columns, following: Ints, compute: Bools) -> Bools:
     """Whether each operation is the next one of the same chain as the one before it.
 
     Raises

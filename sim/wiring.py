@@ -149,9 +149,7 @@ def _flows(
     return ticks
 
 
-def _chained(
-    found: Chains, clock: Clock, hooks: Hooks
-) -> Callable[[Tick, int, float], None]:
+def _chained(found: Chains, clock: Clock, hooks: Hooks) -> Callable[[Tick, int, float], None]:
     """Chains wait once for the seconds of all their members."""
     queue, number = clock.queue, clock.number
     first, stop = found.first, found.first + found.length
