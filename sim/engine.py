@@ -14,6 +14,10 @@ Rules
   it, lowest id first. An idle copy engine goes to whoever asks first,
   one that is handed on to who was ready first, at equal times to the lowest id. Changes of rates
   come last in an instant, all together. Nothing depends on names or hashes.
+* Compute operations of one stream between which nothing else waits are one event (`sim.chains`);
+  their dates are the same to the last bit. In ``Timeline.sequence``, which decides what memory is
+  given back before other memory is taken, what happens inside such a chain comes before all else
+  of the same instant.
 """
 
 from __future__ import annotations
