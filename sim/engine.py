@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import gc
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappush
@@ -128,8 +129,8 @@ class _Records(NamedTuple):
     ``early`` the seconds at which those ops were ready that waited for a copy engine.
     """
 
-    log: list[int]
-    times: list[float]
+    log: array[int]
+    times: array[float]
     last: list[int]
     early: dict[int, float]
 
@@ -140,7 +141,7 @@ def _run(program: Program, server: Server) -> _Records:
     clock = Clock.start()
     queue, number = clock.queue, clock.number
     after, following = program.after, program.following
-    records = _Records([], [], [-1] * total, {})
+    records = _Records(array("q"), array("d"), [-1] * total, {})
     log, when, last = records.log.append, records.times.append, records.last
     over = bytearray(total)  # whether an op has ended
     freed: list[int] = []
@@ -204,6 +205,9 @@ def _run(program: Program, server: Server) -> _Records:
         if freed:
             done(freed.pop(), 0.0)
     clock.env.run()
+    # The functions above hold each other, and these, until the next collection of garbage.
+    for column in (delay, tick_of, watcher, behind, hooks.amount):
+        column.clear()
     return records
 
 
@@ -217,7 +221,7 @@ def _timeline(schedule: Schedule, server: Server, program: Program, records: _Re
     """Turn the records of a run into arrays, and verify that it ended and that memory sufficed."""
     found = program.chains
     total = len(schedule.ops)
-    events, times = np.array(records.log, np.int64), np.array(records.times)
+    events, times = np.array(records.log), np.array(records.times)
     if len(events) < 2 * (total - len(found.members) + len(found.first)):
         raise _deadlock(schedule, ended(events, found, total))
     dates = unfold(events, times, np.array(records.last, np.int64), found)

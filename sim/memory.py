@@ -41,7 +41,7 @@ class Steps(NamedTuple):
         Index into ``devices`` of each change.
     nbytes : array of int
         Bytes taken (positive) or given back (negative).
-    tensor : array of int
+    tensor : array of int32
         Tensor id.
     op : array of int
         Operation, or -1 for what is there before the first one.
@@ -50,7 +50,7 @@ class Steps(NamedTuple):
     devices: tuple[str, ...]
     device: NDArray[np.uint16]
     nbytes: Ints
-    tensor: Ints
+    tensor: NDArray[np.int32]
     op: Ints
 
 
@@ -84,21 +84,21 @@ class _Column:
 
     def __init__(self, number: _Numbers) -> None:
         self._number = number
-        self._tensor = [np.zeros(0, np.int64)]
+        self._tensor = [np.zeros(0, np.int32)]
         self._device = [np.zeros(0, np.uint16)]
-        self._count = [np.zeros(0, np.int64)]
+        self._count = [np.zeros(0, np.int32)]
 
     def read(self, groups: Sequence[Sequence[Place]]) -> None:
         """Add the places of more operations."""
-        self._count.append(np.fromiter(map(len, groups), np.int64, len(groups)))
+        self._count.append(np.fromiter(map(len, groups), np.int32, len(groups)))
         places = list(chain.from_iterable(groups))
         if places:
             tensor, device = zip(*places, strict=True)
             number = map(self._number.__getitem__, device)
-            self._tensor.append(np.array(tensor, np.int64))
+            self._tensor.append(np.array(tensor, np.int32))
             self._device.append(np.fromiter(number, np.uint16, len(device)))
 
-    def arrays(self) -> tuple[Ints, NDArray[np.uint16], Ints]:
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.int32]]:
         """Tensor and device of each place, and places of each operation."""
         return (
             np.concatenate(self._tensor),
@@ -138,7 +138,7 @@ class Ledger:
             np.repeat(op, many),
         )
 
-    def _places(self) -> tuple[Ints, NDArray[np.uint16], Ints, Ints]:
+    def _places(self) -> tuple[NDArray[np.int32], NDArray[np.uint16], Ints, NDArray[np.int32]]:
         """Tensor, device and bytes of each place, and places of each row.
 
         Row i has what op i gives back, row total + i what it takes, the last one what is there
@@ -192,13 +192,13 @@ class Ledger:
         return peak
 
 
-def _in_order(sequence: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def _in_order(sequence: Ints, counts: NDArray[np.int32]) -> tuple[NDArray[np.int32], Ints]:
     """Places of each row in the order of a run, and the places themselves."""
     total = len(sequence) // 2
     rows = np.concatenate([[2 * total], np.where(sequence < 0, total + ~sequence, sequence)])
     many = counts[rows]
-    ends = np.cumsum(many)
-    first = (np.cumsum(counts) - counts)[rows]
+    ends = np.cumsum(many, dtype=np.int64)
+    first = (np.cumsum(counts, dtype=np.int64) - counts)[rows]
     return many, np.arange(ends[-1]) + np.repeat(first - ends + many, many)
 
 
