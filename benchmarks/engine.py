@@ -31,7 +31,7 @@ import hwmodels
 import sim.engine
 import workloads
 
-SERVER, MODEL, MINIBATCH = "pcie-4u-4x1080ti", "gpt2-xl", 8
+SERVER, MODEL, MINIBATCH = "pcie-4u-4x1080ti", "gpt2-xl", 4
 CASES = ("1f1b-recompute", "dp-pager-recompute", "harmony-dp", "harmony-pp")
 
 

@@ -230,7 +230,7 @@ def _handed_over(schedule: Schedule, order: Order) -> tuple[Flow, Flow]:
     barriers = [op.id for op in schedule.ops if op.phase == "barrier"]
     given: Flow = {}
     taken: Flow = {}
-    for grant in schedule.grants:
+    for grant in schedule.hand_overs():
         source, alloc = (grant.source, grant.device), (grant.alloc, grant.device)
         given[source] = given.get(source, 0) + grant.nbytes
         taken[alloc] = taken.get(alloc, 0) + grant.nbytes

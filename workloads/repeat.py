@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hwmodels.errors import InvalidInput
 from workloads.no_gc import no_gc
-from workloads.schedule import Grant, Op, Place, Schedule, Tensor
+from workloads.schedule import Op, Place, Schedule, Tensor
 
 _NEW = tuple.__new__  # a named tuple's own constructor takes three times as long
 
@@ -36,21 +36,17 @@ def repeat(schedule: Schedule, iterations: int) -> Schedule:
         )
     inputs = [place for place in schedule.initial if place not in set(schedule.final)]
     tensors = list(schedule.tensors)
-    grants = list(schedule.grants)
     ops = list(schedule.ops)
     heads = _heads(schedule)
     tails = _tails(schedule)
     touching = _touching(schedule, {tensor for tensor, _ in inputs})
     rows = [(op.id, op[1:3], op.after, op[4:]) for op in schedule.ops]
-    room = [grant for grant in schedule.grants if grant.alloc >= 0]
     with no_gc():
         for _ in range(1, iterations):
             offset = len(ops) + 1
             after = tuple(sorted(tail + offset - len(schedule.ops) - 1 for tail in tails))
             renamed = _own_inputs(inputs, tensors)
             ops.append(_barrier(offset - 1, after, inputs, renamed))
-            for tensor, device in inputs:
-                grants.append(Grant(offset - 1, device, offset - 1, tensors[tensor].nbytes))
             ops += [
                 _NEW(Op, (i + offset, *what, tuple([b + offset for b in waits]), *rest))
                 for i, what, waits, rest in rows
@@ -61,18 +57,7 @@ def repeat(schedule: Schedule, iterations: int) -> Schedule:
                 )
             for i in touching:
                 ops[i + offset] = _with_inputs(ops[i + offset], renamed)
-            # what was free before the first op, the barrier has
-            grants += [
-                _NEW(Grant, (a + offset, d, s + offset if s >= 0 else offset - 1, n))
-                for a, d, s, n in room
-            ]
-    return replace(
-        schedule,
-        ops=tuple(ops),
-        tensors=tuple(tensors),
-        grants=tuple(grants),
-        iterations=iterations,
-    )
+    return replace(schedule, ops=tuple(ops), tensors=tuple(tensors), iterations=iterations)
 
 
 def _heads(schedule: Schedule) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -140,7 +140,8 @@ class Schedule:
     initial, final : tuple of Place
         What lies where before the first and after the last op.
     grants : tuple of Grant
-        Which free made the room of which allocation.
+        Which free made the room of which allocation, in the first iteration; ``hand_overs`` gives
+        those of all iterations.
     minibatch, microbatch : int
         Samples per iteration (whole server), samples per microbatch.
     num_layers : int
@@ -173,6 +174,24 @@ class Schedule:
     iterations: int = 1
     profile: LayerProfile | None = None
     notes: tuple[str, ...] = field(default=())
+
+    def hand_overs(self) -> Iterator[Grant]:
+        """Yield the hand-overs of all iterations.
+
+        A later iteration repeats the first one; what was free at the start, its barrier hands
+        over, from which the next input batch takes its room too.
+        """
+        yield from self.grants
+        if self.iterations == 1:
+            return
+        length = (len(self.ops) + 1) // self.iterations
+        for barrier in range(length - 1, len(self.ops), length):
+            for tensor, device in self.ops[barrier].allocs:
+                yield Grant(barrier, device, barrier, self.tensors[tensor].nbytes)
+            for alloc, device, source, nbytes in self.grants:
+                if alloc >= 0:
+                    origin = source + barrier + 1 if source >= 0 else barrier
+                    yield Grant(alloc + barrier + 1, device, origin, nbytes)
 
     def check(self) -> None:
         """Prove that every execution which respects the edges is safe and complete.
