@@ -225,10 +225,13 @@ def seconds(gpu: GPU, work: Work, profile: LayerProfile | None = None) -> float:
 
 def notes(gpu: GPU, works: Iterable[Work], profile: LayerProfile | None = None) -> tuple[str, ...]:
     """Say what the reader must know of the times of ``works``: each once, in a fixed order."""
-    if profile is None:
-        return ()
-    if profile.gpu != gpu.name:
-        return (f"Times on {gpu.name} are estimated: the profile was measured on {profile.gpu}.",)
+    if profile is None or profile.gpu != gpu.name:
+        doubt = " (unverified)" if "compute_efficiency" in gpu.unverified else ""
+        measured = f"; the profile was measured on {profile.gpu}" if profile else ""
+        return (
+            f"Compute times on {gpu.name} are estimated, not measured: a roofline at "
+            f"{gpu.compute_efficiency:.0%} of the arithmetic peak{doubt}{measured}.",
+        )
     beyond: dict[tuple[str, Phase, int], None] = {}
     for work in works:
         for part in work.parts:

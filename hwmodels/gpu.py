@@ -91,6 +91,7 @@ class GPU:
             found = self.flops.get("fp32")
         if found is None:
             raise InvalidInput(
-                f"{self.name} has no {dtype} arithmetic; it has {', '.join(self.flops)}."
+                f"{self.name} has no {dtype} arithmetic; it has {', '.join(self.flops)}: "
+                "choose a precision that computes in one of these."
             )
         return found

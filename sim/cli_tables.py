@@ -124,7 +124,10 @@ def print_comparison(found: Comparison) -> None:
     for names, note in reasons:
         print_text(f"{', '.join(names)}: {note}")
     print()
-    print_text(found.why())
+    for line in found.why().splitlines():
+        print_text(line)
+    for note in found.notes:
+        print_text(f"Note: {note}")
 
 
 _COLUMNS: tuple[tuple[str, int, Callable[[Result], str]], ...] = (

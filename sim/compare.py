@@ -8,11 +8,13 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwmodels.catalog import server as named_server
 from hwmodels.errors import CommodiousError, DoesNotFit, InvalidInput
 from hwmodels.server import Server
 from sim import verdict
 from sim.run import Run, simulate
 from workloads.model import Model
+from workloads.models.named import model as named_model
 from workloads.schedules.catalog import schedule, schedule_info, schedule_infos
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class Result:
         Resource with the largest part of the critical path.
     compute_share : float
         Mean share of the iteration time in which a GPU computes.
+    remarks : tuple of str
+        What the reader must know of this run (``Run.notes``).
     """
 
     server: str
@@ -71,6 +75,7 @@ class Result:
     bound: str = ""
     bottleneck: str = ""
     compute_share: float = 0.0
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,8 +115,13 @@ class Comparison:
         ran = [result for result in self.results if result.fits]
         return min(ran, key=lambda result: result.iteration_time, default=None)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader must know of the runs: estimates and choices, each once."""
+        return tuple(dict.fromkeys(note for result in self.results for note in result.remarks))
+
     def why(self) -> str:
-        """Say in one paragraph which schedule wins, by how much, and why."""
+        """Say which schedule wins on each server, by how much, and why: a line for each."""
         return verdict.why(self.results, self.minibatch, self.model)
 
     def plot(self, path: str | Path | None = None) -> Picture:
@@ -131,6 +141,7 @@ class Comparison:
             "results": [asdict(result) for result in self.results],
             "best": None if best is None else {"server": best.server, "schedule": best.schedule},
             "why": self.why(),
+            "notes": list(self.notes),
         }
 
     def __repr__(self) -> str:
@@ -142,7 +153,8 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         html = self.table.to_html(index=False, na_rep="", float_format="{:.4g}".format)
-        return f"{html}<p>{escape(self.why())}</p>"
+        said = [*self.why().splitlines(), *(f"Note: {note}" for note in self.notes)]
+        return html + "".join(f"<p>{escape(line)}</p>" for line in said)
 
 
 _COLUMNS = (
@@ -171,11 +183,11 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def compare(
-    model: Model,
-    servers: Server | Sequence[Server],
+    model: Model | str,
+    servers: Server | str | Sequence[Server | str],
     minibatch: int,
     microbatch: int | None = None,
-    schedules: Sequence[str] | None = None,
+    schedules: str | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Replay schedules on servers.
@@ -185,13 +197,15 @@ def compare(
 
     Parameters
     ----------
-    model : Model
-    servers : Server or sequence of Server
+    model : Model or str
+        A model or the name of one.
+    servers : Server or str, or a sequence of them
+        Servers or their names.
     minibatch : int
         Samples per iteration on the whole server.
     microbatch : int, optional
         Samples per microbatch; by default each schedule takes the largest that fits.
-    schedules : sequence of str, optional
+    schedules : str or sequence of str, optional
         Names; by default all.
     progress : callable, optional
         Called as ``progress(done, total, label)`` before each combination and at the end.
@@ -214,15 +228,21 @@ def compare(
     >>> found = sim.compare(workloads.model("gpt2-xl"), boxes, minibatch=64)  # doctest: +SKIP
     >>> found.table, found.why()  # doctest: +SKIP
     """
-    boxes = [servers] if isinstance(servers, Server) else list(servers)
+    if isinstance(model, str):
+        model = named_model(model)
+    given = [servers] if isinstance(servers, Server | str) else list(servers)
+    boxes = [named_server(box) if isinstance(box, str) else box for box in given]
     if not boxes:
         raise InvalidInput("there is no server to compare on; give at least one")
+    if type(minibatch) is not int:
+        raise InvalidInput(f"minibatch is {minibatch!r}; it must be a whole number of samples")
     if minibatch < 1:
         raise InvalidInput(f"minibatch is {minibatch}; it must be at least 1")
     if schedules is None:
         names = [info.name for info in schedule_infos()]
     else:
-        names = [schedule_info(name).name for name in dict.fromkeys(schedules)]
+        wanted = [schedules] if isinstance(schedules, str) else schedules
+        names = [schedule_info(name).name for name in dict.fromkeys(wanted)]
     cells = [(label, box, name) for label, box in _labels(boxes) for name in names]
     results: list[Result] = []
     complete = True
@@ -255,6 +275,8 @@ def _result(
     label: str, name: str, model: Model, box: Server, minibatch: int, microbatch: int | None
 ) -> Result:
     try:
+        for gpu in box.gpus:  # before planning: the wrong number format is not a lack of memory
+            box.gpu(gpu).peak(model.precision.compute)
         plan = schedule(name, model, box, minibatch=minibatch, microbatch=microbatch)
         return measure(label, simulate(plan, box))
     except DoesNotFit as error:
@@ -287,4 +309,5 @@ def measure(label: str, run: Run) -> Result:
         bound=found.bounds[0].name,
         bottleneck=found.bottleneck,
         compute_share=computing / run.iteration_time if run.iteration_time else 0.0,
+        remarks=run.notes,
     )

@@ -20,6 +20,13 @@ COMPUTE, LATENCY, WAITING = "compute", "latency", "copy engine"
 OWN_RATE = {"copy": "copy rate", "host": "host process", "collective": "collective"}
 """Names of what holds a flow back when no resource on its way is full."""
 
+BUBBLE = "bubble"
+"""Name of the bottleneck where GPUs compute in turn."""
+
+_IN_TURN = 0.25
+"""Compute is a bubble where the critical path has this share of the time more of it than the
+busiest GPU: then GPUs compute in turn (our choice)."""
+
 _SMALL = 0.005
 """Shares of the critical path below half a percent are not put into words."""
 _NAMED = 4
@@ -84,6 +91,8 @@ class Explanation:
         operations, that of the path for the order and dependencies of this schedule.
     links : mapping of str to str
         Resource that is one direction of a link, to the name of the link.
+    busiest : float
+        Share of the time in which the busiest GPU computes, 0 to 1.
     """
 
     title: str
@@ -91,6 +100,7 @@ class Explanation:
     path: tuple[Segment, ...]
     bounds: tuple[Bound, ...]
     links: Mapping[str, str]
+    busiest: float = 1.0
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -117,8 +127,13 @@ class Explanation:
 
     @property
     def bottleneck(self) -> str:
-        """What has the largest share of the critical path; empty for an empty run."""
-        return next(iter(self.shares), "")
+        """What has the largest share of the critical path; empty for an empty run.
+
+        ``bubble`` where that is compute, but of GPUs that wait for each other in turn.
+        """
+        first, share = next(iter(self.shares.items()), ("", 0.0))
+        in_turn = first == COMPUTE and share - self.busiest > _IN_TURN
+        return BUBBLE if in_turn else first
 
     @property
     def share_of_bound(self) -> float:
@@ -133,10 +148,17 @@ class Explanation:
             return f"{self.title} takes no time."
         lines = [f"{self.title} takes {time(self.iteration_time)}."]
         first, *others = self.shares.items()
-        lines.append(
-            f"{first[0]} sets the step: {first[1]:.0%} of the critical path"
-            f"{self._parts(first[0])}{_others(others)}."
-        )
+        if self.bottleneck == BUBBLE:
+            lines.append(
+                f"The pipeline's bubble sets the step: the critical path is {first[1]:.0%} compute"
+                f"{self._parts(first[0])}, but the GPUs take turns, and the busiest one computes "
+                f"only {self.busiest:.0%} of the time{_others(others)}."
+            )
+        else:
+            lines.append(
+                f"{first[0]} sets the step: {first[1]:.0%} of the critical path"
+                f"{self._parts(first[0])}{_others(others)}."
+            )
         lines.append("Lower bounds for the same operations on this server:")
         for bound in self.bounds:
             where = f": {_where(bound.where, self.links)}" if bound.where else ""
@@ -208,7 +230,14 @@ def explain(
         path=tuple(path),
         bounds=tuple(sorted(bounds, key=lambda bound: -bound.seconds)),
         links=directions(server),
+        busiest=_busiest(bounds, max(end, default=0.0)),
     )
+
+
+def _busiest(bounds: Sequence[Bound], whole: float) -> float:
+    """Share of the time in which the busiest GPU computes."""
+    compute = next((bound.seconds for bound in bounds if bound.name == "compute"), whole)
+    return compute / whole if whole else 1.0
 
 
 def directions(server: Server) -> dict[str, str]:

@@ -65,11 +65,12 @@ class LinkUse(NamedTuple):
 
 
 def rows(schedule: Schedule, gpus: tuple[str, ...], timeline: Timeline) -> list[Row]:
-    """Streams of a run in the order of devices: compute, swaps, peer copies, collectives, host."""
+    """Streams of a run by device: compute, swaps, peer copies, collectives of members, host."""
     ops_of: dict[tuple[str, str], list[Op]] = {}
     for op in schedule.ops:
         if op.kind != "free":
-            ops_of.setdefault((home(op, gpus), op.stream), []).append(op)
+            for device in op.group or (home(op, gpus),):
+                ops_of.setdefault((device, op.stream), []).append(op)
     order = {device: at for at, device in enumerate(schedule.capacity)}
     found: list[tuple[int, int, str, Row]] = []
     for (device, stream), ops in ops_of.items():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwmodels.compute import notes as compute_notes
-from hwmodels.errors import UnknownName
+from hwmodels.errors import InvalidInput, UnknownName
 from hwmodels.server import Server
 from sim import idle, records, trace, traffic
 from sim.engine import Timeline, execute
@@ -31,8 +32,8 @@ def simulate(schedule: Schedule, server: Server, collectives: str = "ring") -> R
     schedule : Schedule
         From ``workloads.schedule``.
     server : Server
-        Needs the devices that the schedule names; may differ from the one it was built for in
-        everything else (faster links, other GPUs).
+        Has the devices that the schedule was planned for; may differ from the server it was built
+        for in everything else (faster links, other GPUs).
     collectives : str
         Algorithm of all collectives: ``ring``, ``tree``, ``chain``, ``halving_doubling`` or
         ``hierarchical``.
@@ -46,8 +47,8 @@ def simulate(schedule: Schedule, server: Server, collectives: str = "ring") -> R
     ------
     DoesNotFit
         If the schedule uses more memory than a device has.
-    UnknownName
-        If the server lacks a device.
+    InvalidInput
+        If the schedule was planned for other devices than the server has.
     Deadlock
         If operations wait for each other.
 
@@ -58,7 +59,29 @@ def simulate(schedule: Schedule, server: Server, collectives: str = "ring") -> R
     >>> plan = workloads.schedule("harmony-pp", workloads.model("gpt2-xl"), box, minibatch=64)
     >>> sim.simulate(plan, box)  # doctest: +SKIP
     """
+    if isinstance(schedule, str) or isinstance(server, str):
+        raise InvalidInput(
+            "simulate takes a Schedule and a Server, such as workloads.schedule(...) and "
+            "hwmodels.server('dgx-1'), not their names"
+        )
+    _check_places(schedule, server)
     return Run(schedule, server, execute(schedule, server, collectives))
+
+
+def _check_places(schedule: Schedule, server: Server) -> None:
+    """Refuse a schedule that was planned for other devices than the server has."""
+    planned, there = list(schedule.capacity), [*server.gpus, *server.hosts]
+    if set(planned) != set(there):
+        raise InvalidInput(
+            f"schedule {schedule.name} was planned for {', '.join(planned)}, but {server.name} has "
+            f"{', '.join(there)}; build the schedule for {server.name}"
+        )
+
+
+_STAGED = (
+    "Copies between GPUs are staged through host memory at the links' full rate; measured servers "
+    "reached 46 % (eight RTX 3090, NVIDIA/nccl#1127) to 80 % (six RTX 4090, NVIDIA/nccl#814) of it."
+)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -281,7 +304,16 @@ class Run:
         works = list({id(op.work): op.work for op in plan.ops if op.work is not None}.values())
         for gpu in dict.fromkeys(self.server.gpu(name) for name in self.server.gpus):
             found |= dict.fromkeys(compute_notes(gpu, works, plan.profile))
+        if any(path.kind == "staged" for path in self.timeline.routes) or self._staged_rings():
+            found[_STAGED] = None
         return tuple(found)
+
+    def _staged_rings(self) -> bool:
+        """Whether a collective's neighbours reach each other through host memory only."""
+        groups = {op.group for op in self.schedule.ops if op.kind == "collective"}
+        return any(
+            not self.server.peer(a, b) for group in groups for a, b in pairwise(group) if a != b
+        )
 
     def summary(self) -> dict[str, Any]:
         """All results as plain data for JSON; times in seconds, sizes in bytes."""

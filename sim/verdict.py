@@ -15,7 +15,7 @@ _EQUAL = 1e-9
 
 
 def why(results: Sequence[Result], minibatch: int, model: str) -> str:
-    """One paragraph: for each server the winner, its lead and the reason; then across servers."""
+    """One line for each server: the winner, its lead and the reason; then one across servers."""
     if not results:
         return "Nothing was compared."
     servers = list(dict.fromkeys(result.server for result in results))
@@ -29,7 +29,7 @@ def why(results: Sequence[Result], minibatch: int, model: str) -> str:
             f"for a minibatch of {minibatch} of {model}, {_times(first, last)} as fast as "
             f"{last.server}."
         )
-    return " ".join(said)
+    return "\n".join(said)
 
 
 def _ran(results: Sequence[Result]) -> list[Result]:

@@ -129,8 +129,12 @@ def test_notes_say_each_extrapolation_once() -> None:
     said = compute.notes(GPU, works, PROFILE)
     assert len(said) == 2
     assert "forward of block at 8 samples" in said[0]
-    assert compute.notes(GPU, works) == ()
-    other = replace(GPU, name="rtx-4090")
-    assert compute.notes(other, works, PROFILE) == (
-        "Times on rtx-4090 are estimated: the profile was measured on gtx-1080-ti.",
-    )
+
+
+def test_notes_say_where_times_are_a_roofline() -> None:
+    (said,) = compute.notes(GPU, [])
+    assert said.startswith(f"Compute times on {GPU.name} are estimated, not measured: a roofline")
+    (said,) = compute.notes(replace(GPU, name="rtx-4090"), [], PROFILE)
+    assert said.endswith("of the arithmetic peak; the profile was measured on gtx-1080-ti.")
+    (said,) = compute.notes(replace(GPU, unverified=("compute_efficiency",)), [])
+    assert "peak (unverified)." in said

@@ -171,7 +171,7 @@ def test_paragraph_blames_compute_and_waiting():
     )
 
 
-def test_paragraph_across_servers():
+def test_one_line_a_server_and_one_across():
     rows = (
         result("a", "x", 2.0),
         result("b", "x", 0.5),
@@ -179,8 +179,27 @@ def test_paragraph_across_servers():
     )
     said = Comparison("m", 8, rows).why()
     assert said.endswith(
-        "On c no schedule runs: does not fit: gpu0 is small. With the best schedule of each, b "
+        "On c no schedule runs: does not fit: gpu0 is small.\nWith the best schedule of each, b "
         "needs 500 ms for a minibatch of 8 of m, 4.00 times as fast as a."
     )
     assert Comparison("m", 8, ()).why() == "Nothing was compared."
     assert Comparison("m", 8, ()).best is None
+
+
+def test_names_will_do():
+    found = sim.compare("gpt2-small", "pcie-4u-4x1080ti", 8, schedules="harmony-pp")
+    assert [(r.server, r.schedule) for r in found.results] == [("pcie-4u-4x1080ti", "harmony-pp")]
+    assert any("a roofline at 71% of the arithmetic peak" in note for note in found.notes)
+
+
+def test_a_missing_number_format_is_not_a_lack_of_memory():
+    found = sim.compare("llama-2-7b", "dgx-1", 64)
+    assert {r.note for r in found.results} == {
+        "v100-sxm2-16gb has no bf16 arithmetic; it has fp32, fp16: choose a precision that "
+        "computes in one of these."
+    }
+
+
+def test_minibatch_is_a_whole_number():
+    with pytest.raises(InvalidInput, match=r"minibatch is 8\.0"):
+        sim.compare("gpt2-small", "dgx-1", 8.0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import run_cases
 from run_cases import GB
+from toys import build, chain, ideal
 
 from sim import Explanation, simulate
 from workloads.schedule import Op
@@ -114,3 +115,15 @@ def test_a_copy_below_what_its_links_carry_is_paced_by_its_own_rate():
     plan = replace(run_cases.plan(), ops=ops, initial=(), final=())
     found = simulate(plan, run_cases.box(text)).explain()
     assert found.seconds == pytest.approx({"copy rate": 3})
+
+
+def test_gpus_that_compute_in_turn_leave_a_bubble():
+    box = ideal(4)
+    model = chain(4, 1, 1, 1, 1, 1, times=[(1.0, 2.0)] * 4)
+    found = simulate(build("gpipe", model, box, 2), box).explain()
+    assert found.shares["compute"] == pytest.approx(1.0)
+    assert found.busiest == pytest.approx(2 / 5)
+    assert found.bottleneck == "bubble"
+    assert "the busiest one computes only 40% of the time" in found.text()
+    full = simulate(build("gpipe", model, box, 32), box).explain()
+    assert full.bottleneck == "compute"

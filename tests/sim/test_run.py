@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 import run_cases
 from run_cases import GB
+from toys import build, chain, ideal
 
-from hwmodels.errors import UnknownName
+import hwmodels
+import workloads
+from hwmodels.errors import InvalidInput, UnknownName
 from sim import Run, simulate
 from workloads.repeat import repeat
 from workloads.schedule import Op
@@ -283,3 +286,22 @@ def test_hash_seed_changes_nothing():
         for seed in ("1", "2")
     }  # fmt: skip
     assert len(said) == 1
+
+
+def test_a_plan_for_other_devices_is_refused():
+    model = chain(3, 1, 1, 1, 1, 1)
+    plan = build("dp", model, ideal(2), 2)
+    with pytest.raises(InvalidInput, match="gpu1, host0, but ideal has gpu0, host0"):
+        simulate(plan, ideal(1))
+    with pytest.raises(InvalidInput, match="build the schedule for ideal"):
+        simulate(plan, ideal(4))
+    with pytest.raises(InvalidInput, match="not their names"):
+        simulate("harmony-pp", ideal(2))
+
+
+def test_staged_copies_are_said_to_be_at_the_links_rate():
+    for name, said in (("8x4090", True), ("8xa6000", False)):
+        box = hwmodels.server(name)
+        model = workloads.model("gpt2-small", sequence=64)
+        run = simulate(workloads.schedule("dp", model, box, minibatch=8), box)
+        assert any("staged through host memory" in note for note in run.notes) == said
