@@ -139,6 +139,12 @@ def _nvlinks(matrix: Matrix, gpus: dict[str, GPU]) -> tuple[tuple[str, ...], tup
         )
     linked = [name for name in matrix.gpus if total[name]]
     each = next(iter(counts.values()))
+    for name in linked:
+        if each > gpus[name].nvlink_links:
+            raise InvalidInput(
+                f"The matrix shows {each} NVLinks of {name}, but {gpus[name].name} has "
+                f"{gpus[name].nvlink_links}; name the right GPU."
+            )
     through = (link(f"nvlink{x[3:]}", (place[x], "nvswitch"), gpus[x], each) for x in linked)
     return ("nvswitch",), tuple(through)
 

@@ -135,6 +135,14 @@ def test_more_links_than_a_gpu_has_mean_nvswitch() -> None:
     assert {"pcie0", "pcie3"} <= set(box.parts.unverified)
 
 
+def test_nvswitch_needs_gpus_with_that_many_links() -> None:
+    names = [f"GPU{i}" for i in range(4)]
+    rows = ["\t".join([a, *("X" if a == b else "NV12" for b in names)]) for a in names]
+    text = "\t".join(["", *names]) + "\n" + "\n".join(rows)
+    with pytest.raises(CommodiousError, match="12 NVLinks of GPU0, but rtx-3090 has 4; name the"):
+        hw.from_topology(text, "rtx-3090")
+
+
 def test_written_and_read_back(tmp_path) -> None:
     box = hw.from_topology(TABS, "gtx-1080-ti")
     path = tmp_path / "box.toml"
