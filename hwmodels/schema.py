@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -175,8 +175,21 @@ def _sentence(error: Mapping[str, Any], top: type[BaseModel], data: object) -> s
     return f"field {shown!r}{place}: {message[:1].lower()}{message[1:]}."
 
 
-def validated(table: type[T], data: object, where: str) -> T:
+def validated(
+    table: type[T], data: object, where: str, sentence: Callable[..., str] | None = None
+) -> T:
     """Read ``data`` as a ``table``.
+
+    Parameters
+    ----------
+    table : type
+        Pydantic model of the whole file.
+    data : object
+        Parsed file.
+    where : str
+        Name of the file, for the error.
+    sentence : callable, optional
+        Puts pydantic's error, the table and the data into words; by default as for server files.
 
     Raises
     ------
@@ -188,4 +201,5 @@ def validated(table: type[T], data: object, where: str) -> T:
     except ValidationError as error:
         errors = cast(list[Mapping[str, Any]], error.errors(include_url=False))
         first = min(errors, key=lambda x: x["type"] != "extra_forbidden")
-        raise InvalidInput(f"{where}: {_sentence(first, table, data)}") from None
+        said = (sentence or _sentence)(first, table, data)
+        raise InvalidInput(f"{where}: {said}") from None

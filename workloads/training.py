@@ -52,7 +52,7 @@ class Training:
         self._weights: dict[tuple[Pack, str], tuple[int, ...]] = {}
         self._gradients: dict[tuple[Pack, str], tuple[int, ...]] = {}
         self._stashed: dict[Pack, int] = {}
-        self._scratch: dict[tuple[Pack, str], int] = {}
+        self._scratch: dict[tuple[Phase, Pack], int] = {}
 
     # tensors ---------------------------------------------------------------------------------
 
@@ -203,32 +203,21 @@ class Training:
         kept = precision.master + optimizer.states * precision.state
         return weight.params * (2 * precision.weight + precision.gradient + 2 * kept)
 
-    def _forward_scratch(self, pack: Pack, samples: int) -> int:
-        """Scratch of a forward that saves nothing: one layer's stash and inner edges at a time."""
-        most = self._scratch.get((pack, "forward"))
-        if most is None:
-            layers = self.model.layers
-            most = max(
-                layers[i].stash_bytes
-                + (layers[i].output_bytes if i < pack[1] else 0)
-                + (layers[i - 1].output_bytes if i > pack[0] else 0)
-                for i in range(pack[0], pack[1] + 1)
-            )
-            self._scratch[(pack, "forward")] = most
-        return most * samples
+    def _working(self, phase: Phase, pack: Pack, samples: int) -> int:
+        """Scratch of a pack, one layer at a time, and what lies between that layer and others.
 
-    def _backward_scratch(self, pack: Pack, samples: int) -> int:
-        """Scratch of a backward: of one layer at a time, and the gradient between two layers."""
-        most = self._scratch.get((pack, "backward"))
+        Of a forward that saves nothing a layer's stash; of a backward its workspace.
+        """
+        most = self._scratch.get((phase, pack))
         if most is None:
             layers = self.model.layers
             most = max(
-                layers[i].workspace_bytes
+                (layers[i].stash_bytes if phase == "forward" else layers[i].workspace_bytes)
                 + (layers[i].output_bytes if i < pack[1] else 0)
                 + (layers[i - 1].output_bytes if i > pack[0] else 0)
                 for i in range(pack[0], pack[1] + 1)
             )
-            self._scratch[(pack, "backward")] = most
+            self._scratch[(phase, pack)] = most
         return most * samples
 
     # tasks -----------------------------------------------------------------------------------
@@ -267,7 +256,7 @@ class Training:
             "compute", device, "forward", pack, span,
             weights + self.inputs(first, span), tuple(writes), visit,
             self.work("forward", pack, samples),
-            0 if save else self._forward_scratch(pack, samples),
+            0 if save else self._working("forward", pack, samples),
         )  # fmt: skip
 
     def recompute(
@@ -305,7 +294,7 @@ class Training:
         return Task(
             "compute", device, "backward", pack, span, reads,
             made + self._output_gradient(pack[0], span), visit,
-            self.work("backward", pack, samples), self._backward_scratch(pack, samples),
+            self.work("backward", pack, samples), self._working("backward", pack, samples),
         )  # fmt: skip
 
     def reduce(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from hwmodels.errors import InvalidInput
+from hwmodels import schema
 from hwmodels.names import suggestion
 from hwmodels.schema import Bytes, Seconds
 
@@ -165,16 +165,5 @@ def _sentence(error: Mapping[str, Any], top: type[BaseModel], data: object) -> s
 
 
 def validated(table: type[T], data: object, where: str) -> T:
-    """Read ``data`` as a ``table``.
-
-    Raises
-    ------
-    InvalidInput
-        Says the first thing that is wrong, unknown fields first, in one sentence.
-    """
-    try:
-        return table.model_validate(data)
-    except ValidationError as error:
-        errors = cast(list[Mapping[str, Any]], error.errors(include_url=False))
-        first = min(errors, key=lambda found: found["type"] != "extra_forbidden")
-        raise InvalidInput(f"{where}: {_sentence(first, table, data)}") from None
+    """Read ``data`` as a ``table``; InvalidInput says the first thing that is wrong."""
+    return schema.validated(table, data, where, _sentence)
