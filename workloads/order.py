@@ -61,7 +61,8 @@ def by_time(tasks: Sequence[Task], profile: LayerProfile | None) -> list[Task]:
         lane = _lane(task)
         begin = lane_free.get(lane, 0.0)
         for tensor in task.reads:
-            begin = max(begin, ended.get(tensor, 0.0))
+            if tensor in ended and ended[tensor] > begin:
+                begin = ended[tensor]
         end = begin
         if task.work is not None:
             key = id(task.work)

@@ -47,7 +47,7 @@ class Rooms:
                 size = nbytes
             else:
                 pieces.popleft()
-            grants.append(Grant(op, self.device, source, size))
+            grants.append(tuple.__new__(Grant, (op, self.device, source, size)))
             if source >= 0:
                 waits.append(source)
             nbytes -= size
