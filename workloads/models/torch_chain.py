@@ -34,7 +34,7 @@ def chain_of_layers(layers: Sequence[nn.Module]) -> Chain:
         return value
 
     shared = _several({id(p) for p in layer.parameters()} for layer in layers)
-    return Chain(layer_names(layers), tuple(map(_kind, layers)), run, layers, shared)
+    return Chain(layer_names(layers), tuple(map(_kind, layers)), run, layers, layers, shared)
 
 
 def _several(reads: Iterable[set[int]]) -> frozenset[int]:
@@ -61,7 +61,7 @@ def chain_of_module(module: nn.Module, inputs: Inputs) -> Chain:
     """Chain of the calls of the children of a module's largest list.
 
     What runs before the first call is the layer ``input``, after the last one ``output``; what
-    runs between two calls belongs to the earlier one. Call in a fake mode.
+    runs between two calls belongs to the earlier one. Call in `torch_run.fake`.
     """
     found = largest_list(module)
     if found is None:
@@ -69,13 +69,14 @@ def chain_of_module(module: nn.Module, inputs: Inputs) -> Chain:
     calls = _calls(module, found, inputs)
     kinds = ("input", *(_kind(child) for child in calls), "output")
     names = ("input", *layer_names(calls), "output")
-    whole = Chain(names, kinds, _runner(module, found[1], len(calls), True, True), [module])
+    parts = (None, *calls, None)
+    whole = Chain(names, kinds, _runner(module, found[1], len(calls), True, True), parts, [module])
     recorder, _, leaves = record(whole, inputs)
     first, *_, last = (segment.forward.kernels > 0 for segment in recorder.segments)
     kept = slice(0 if first else 1, None if last else -1)
     run = _runner(module, found[1], len(calls), first, last)
     shared = _several(read_by(recorder, segment, leaves) for segment in recorder.segments)
-    return Chain(names[kept], kinds[kept], run, [module], shared)
+    return Chain(names[kept], kinds[kept], run, parts[kept], [module], shared)
 
 
 def _calls(module: nn.Module, found: tuple[str, nn.Module], inputs: Inputs) -> list[nn.Module]:
@@ -152,25 +153,22 @@ def _kind(layer: nn.Module) -> str:
     return type(layer).__name__.lower()
 
 
-def held_by(
-    module: nn.Module, names: Sequence[str], read: Sequence[set[int]]
-) -> tuple[list[Holding], list[str]]:
-    """Tell what each layer of a module reads, by identity, and the names of what none reads."""
+def held_by(chain: Chain, read: Sequence[set[int]]) -> tuple[list[Holding], list[str]]:
+    """Tell what each layer of a module holds, and the names of what none does.
+
+    A child of the list holds all its parameters and buffers, and every layer what it reads.
+    """
+    (module,) = chain.modules
     named = list(module.named_parameters(remove_duplicate=False))
     frozen = [(name, each) for name, each in named if not each.requires_grad]
     fixed = [*module.named_buffers(), *frozen]
-    held = [
-        Holding(
-            name,
-            tuple((key, p) for key, p in named if p.requires_grad and id(p) in seen),
-            tuple(each for _, each in fixed if id(each) in seen),
-        )
-        for name, seen in zip(names, read, strict=True)
-    ]
-    used: set[int] = set().union(*read)
-    unread = [
-        name
-        for name, each in (*module.named_parameters(), *module.named_buffers())
-        if id(each) not in used
-    ]
-    return held, unread
+    held: list[Holding] = []
+    everything: set[int] = set()
+    for name, part, seen in zip(chain.names, chain.parts, read, strict=True):
+        own = () if part is None else (*part.parameters(), *part.buffers())
+        ids = seen | {id(each) for each in own}
+        trained = tuple((key, p) for key, p in named if p.requires_grad and id(p) in ids)
+        held.append(Holding(name, trained, tuple(each for _, each in fixed if id(each) in ids)))
+        everything |= ids
+    whole = (*module.named_parameters(), *module.named_buffers())
+    return held, [name for name, each in whole if id(each) not in everything]

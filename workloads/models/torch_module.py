@@ -61,7 +61,7 @@ def from_torch(
     the input excluded, an allocator's and a kernel's own scratch unknown). FLOPs are those of
     products, by the formulas of ``torch.utils.flop_counter``; attention counts in full. Traffic is
     what each operation reads and writes, parameters and their gradients excluded. The operations
-    are those of torch's CPU backend, which keeps scaled-dot-product attention fused.
+    are those of torch's CPU backend without oneDNN, which keeps scaled-dot-product attention fused.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def from_torch(
     _need_torch()
     chosen = precision_named(precision)
     inputs = _inputs(example)
-    called = name or type(module).__name__
+    called = name or ("chain" if isinstance(module, Sequence) else type(module).__name__)
     sizes = [times * len(inputs[0]) for times in _TIMES]
     found = _measure(module, inputs, chosen, sizes)
     rows = [
@@ -145,17 +145,15 @@ def _measure(
     sizes: Sequence[int],
 ) -> _Found:
     """Copy the module with fake parameters and run it on each number of samples."""
-    import torch
-
     from workloads.models.torch_chain import chain_of_layers, chain_of_module, held_by
-    from workloads.models.torch_run import batch, fake_copy, fake_mode, measure
+    from workloads.models.torch_run import batch, fake, fake_copy, fake_mode, measure
 
     layers = _layers(module)
     parts = [cast("nn.Module", module)] if layers is None else layers
     wanted = _dtype(parts, inputs, precision)
     mode = fake_mode()
     copies = fake_copy(parts, mode, wanted)
-    with mode, torch.enable_grad(), torch.device("cpu"):
+    with fake(mode):
         if layers is None:
             chain = chain_of_module(copies[0], batch(inputs, sizes[0], wanted))
         else:
@@ -163,7 +161,7 @@ def _measure(
         runs = [measure(chain, batch(inputs, size, wanted)) for size in sizes]
     first = runs[0]
     if layers is None:
-        held, unread = held_by(copies[0], chain.names, first.read)
+        held, unread = held_by(chain, first.read)
     else:
         held, unread = holdings(copies), []
     return _Found(
@@ -286,11 +284,20 @@ def _at_one(layer: str, sizes: Sequence[int], runs: Sequence[Figures]) -> Figure
 
 
 def _layer(kind: str, held: Holding, blocks: tuple[Weight, ...], row: Figures) -> Layer:
-    figures = {
-        field: float(value) if field.endswith(("_flops", "forward_bytes", "backward_bytes")) else value
-        for field, value in row._asdict().items()
-    }
-    return Layer(name=held.name, kind=kind, weights=blocks, **figures)
+    return Layer(
+        name=held.name,
+        kind=kind,
+        weights=blocks,
+        output_bytes=row.output_bytes,
+        stash_bytes=row.stash_bytes,
+        workspace_bytes=row.workspace_bytes,
+        forward_flops=float(row.forward_flops),
+        backward_flops=float(row.backward_flops),
+        forward_bytes=float(row.forward_bytes),
+        backward_bytes=float(row.backward_bytes),
+        forward_kernels=row.forward_kernels,
+        backward_kernels=row.backward_kernels,
+    )
 
 
 def _notes(found: _Found, sizes: Sequence[int]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ class Chain(NamedTuple):
         Of the layers.
     run : callable
         Runs all layers on inputs; calls ``enter`` where each begins, hands back the last output.
+    parts : sequence of (Module or None)
+        The module that is the layer; None for what runs before and after a list.
     modules : sequence of Module
         Everything with parameters or buffers.
     shared : set of int
@@ -44,6 +47,7 @@ class Chain(NamedTuple):
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     run: Callable[[Inputs, Enter], object]
+    parts: Sequence[nn.Module | None]
     modules: Sequence[nn.Module]
     shared: frozenset[int] = frozenset()
 
@@ -88,17 +92,34 @@ def fake_mode() -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+@contextmanager
+def fake(mode: FakeTensorMode) -> Generator[None]:
+    """Make fake tensors on the CPU that autograd follows, whatever the caller's settings.
+
+    What torch would log of an operation that fails is told as an error instead. Without oneDNN
+    recurrent layers run step by step, which keeps what a GPU keeps and has countable products.
+    """
+    onednn: Any = torch.backends.mkldnn
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = (log.disabled, onednn.enabled), True
+    onednn.enabled = False
+    try:
+        with mode, torch.enable_grad(), torch.device("cpu"):
+            yield
+    finally:
+        log.disabled, onednn.enabled = before
+
+
 def fake_copy(
     modules: Sequence[nn.Module], mode: FakeTensorMode, dtype: torch.dtype | None
 ) -> list[nn.Module]:
     """Copy modules with all parameters and buffers fake; ``dtype`` replaces floating ones."""
     memo: dict[int, Any] = {}
-    with mode:
+    with fake(mode):
         for module in modules:
             for parameter in module.parameters():
-                memo.setdefault(
-                    id(parameter), nn.Parameter(_like(parameter, dtype), parameter.requires_grad)
-                )
+                made = nn.Parameter(_like(parameter, dtype), parameter.requires_grad)
+                memo.setdefault(id(parameter), made)
             for buffer in module.buffers():
                 memo.setdefault(id(buffer), _like(buffer, dtype))
     try:
@@ -116,7 +137,7 @@ def _like(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 def batch(inputs: Inputs, samples: int, dtype: torch.dtype | None) -> Inputs:
-    """Fake inputs as the given ones with another number of samples; call in a fake mode."""
+    """Fake inputs as the given ones with another number of samples; call in `fake`."""
     found: list[Tensor] = []
     for tensor in inputs:
         wanted = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
@@ -218,7 +239,7 @@ def _leaves(slots: Sequence[tuple[nn.Module, str, nn.Parameter]]) -> list[nn.Par
 
 
 def measure(chain: Chain, inputs: Inputs) -> Measured:
-    """Run a chain forward and backward on one batch; call in a fake mode."""
+    """Run a chain forward and backward on one batch; call in `fake`."""
     recorder, out, leaves = record(chain, inputs)
     _backward(recorder, out, len(inputs[0]))
     kept = [*leaves, *(buffer for module in chain.modules for buffer in module.buffers())]
