@@ -161,6 +161,8 @@ class Measurements(_Record):
     ----------
     launch : mapping of str to float
         Seconds of one empty kernel launch on each GPU.
+    left_out : tuple of str
+        What was meant to be measured and is not here, each with the reason.
     """
 
     machine: Machine
@@ -169,6 +171,7 @@ class Measurements(_Record):
     compute: tuple[Compute, ...] = ()
     updates: tuple[HostUpdate, ...] = ()
     launch: dict[str, float] = {}
+    left_out: tuple[str, ...] = ()
 
     def save(self, path: str | Path) -> None:
         """Write as JSON."""

@@ -1,0 +1,66 @@
+"""Optimizer steps on the CPU: one process, several on one host memory, all, and beside copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Literal, NamedTuple
+
+from validate.bench.compute import ADAM_TRAFFIC, adam_buffers
+from validate.bench.copies import Rig, both_ways, jobs
+from validate.bench.timing import Job, busy, done_on, opened, together
+from validate.devices import Devices
+from validate.measurements import HostUpdate, Machine
+from validate.numa import cache_bytes
+from validate.optimizer import adam_
+
+
+class Step(NamedTuple):
+    """Host memories of the optimizer steps that run together, and what runs beside them."""
+
+    hosts: tuple[str, ...]
+    beside: Literal["", "copies"] = ""
+
+
+def steps(machine: Machine) -> Iterator[Step]:
+    """Yield all to measure: one on each host memory; one a GPU, where it is near; beside copies."""
+    for host in machine.hosts:
+        yield Step((host,))
+    if len(machine.near) > 1:
+        yield Step(machine.near)
+    yield Step(machine.near, "copies")
+
+
+def params() -> int:
+    """Parameters of one step: its four fp32 buffers take four times the last-level cache."""
+    return cache_bytes() // 4
+
+
+def measure(rig: Rig, step: Step, until: float) -> HostUpdate:
+    """Measure fp32 Adam steps that start together; the slowest counts."""
+    size = params()
+    copies = jobs(rig, both_ways(rig.machine, rig.machine.gpus)) if step.beside else []
+    with (
+        opened(copies) as others,
+        opened(_steps(rig.devices, step.hosts, size)) as steps,
+        busy(others),
+    ):
+        sample = together(rig.devices, steps, until)
+    return HostUpdate(
+        hosts=step.hosts,
+        params=size,
+        nbytes=size * ADAM_TRAFFIC,
+        seconds=max(sample.seconds),
+        spread=sample.spread,
+        beside=step.beside,
+    )
+
+
+def _steps(devices: Devices, hosts: Sequence[str], size: int) -> list[Job]:
+    """Make a step on each host; its own thread makes the buffers, so that they lie near it."""
+    made: list[Job] = []
+    for host in hosts:
+        stream = devices.stream(host)
+        buffers = done_on(stream, partial(adam_buffers, size, "cpu"))
+        made.append((stream, partial(adam_, *buffers, 1)))
+    return made
