@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+
+# The workers of pytest share the cores; torch, where a test imports it, is to take one each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 class Answer(NamedTuple):

@@ -7,9 +7,12 @@ kernel of its own and goes through memory: a fused kernel would be faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING
+
+from hwmodels.errors import InvalidInput
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,3 +94,66 @@ def adam_(
         v.mul_(kept_square).addcmul_(g, g, value=1 - kept_square)
         below = scratch[: v.numel()].copy_(v).sqrt_().div_(root).add_(epsilon)
         w.addcdiv_(m, below, value=-size)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of an optimizer; the defaults are those of torch.optim.
+
+    Attributes
+    ----------
+    rate : float
+        Learning rate.
+    decay : float
+        Share of the velocity that stays (momentum).
+    betas : (float, float)
+        Decay of Adam's moments.
+    epsilon : float
+        Keeps Adam's division finite.
+    """
+
+    rate: float = 1e-3
+    decay: float = 0.9
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+
+
+def step(
+    kind: str,
+    weights: Tensor,
+    gradients: Tensor,
+    states: Sequence[Tensor],
+    count: int,
+    settings: Settings,
+) -> None:
+    """One step of the optimizer of a `workloads.Model`, in place.
+
+    Parameters
+    ----------
+    kind : str
+        ``sgd``, ``momentum`` or ``adam``.
+    weights, gradients : Tensor
+        Flat, of one length and format.
+    states : sequence of Tensor
+        None, the velocity, or Adam's two moments; zeros before the first step.
+    count : int
+        Number of this step, from 1.
+    settings : Settings
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such optimizer.
+    """
+    if kind == "sgd":
+        sgd_(weights, gradients, rate=settings.rate)
+    elif kind == "momentum":
+        momentum_(weights, gradients, *states, rate=settings.rate, decay=settings.decay)
+    elif kind == "adam":
+        mean, square = states
+        adam_(
+            weights, gradients, mean, square, count,
+            rate=settings.rate, betas=settings.betas, epsilon=settings.epsilon,
+        )  # fmt: skip
+    else:
+        raise InvalidInput(f"nothing runs the optimizer {kind!r}; take sgd, momentum or adam")
