@@ -8,7 +8,17 @@ import sys
 
 import pytest
 
-HEAVY = {"pandas", "matplotlib", "pydantic", "networkx", "typer", "rich", "scipy", "IPython", "torch"}
+HEAVY = {
+    "pandas",
+    "matplotlib",
+    "pydantic",
+    "networkx",
+    "typer",
+    "rich",
+    "scipy",
+    "IPython",
+    "torch",
+}
 
 
 def loaded(statement: str) -> set[str]:
