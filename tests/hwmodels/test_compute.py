@@ -41,6 +41,12 @@ def test_roofline_takes_the_larger_of_arithmetic_and_memory() -> None:
     assert compute.seconds(GPU, work(1e12, 400e9)) == pytest.approx(1.0 + 10e-6, rel=1e-12)
 
 
+def test_nothing_to_launch_takes_no_time() -> None:
+    assert compute.seconds(GPU, work(0.0, 0.0, kernels=0)) == 0.0
+    with pytest.raises(InvalidInput, match="no FLOPs and no bytes"):
+        compute.seconds(GPU, work(0.0, 0.0, kernels=1))
+
+
 def test_layers_of_one_operation_add_up() -> None:
     both = Work(work(10e12, 0.0).parts + work(0.0, 400e9).parts)
     assert compute.seconds(GPU, both) == pytest.approx(3.0 + 20e-6, rel=1e-12)

@@ -211,9 +211,10 @@ def _layers(module: object) -> list[nn.Module] | None:
         layers = list(module) if isinstance(module, Sequence) else [module]
     found = [each for each in layers if isinstance(each, nn.Module)]
     if not found or len(found) < len(layers):
-        wrong = next((type(each).__name__ for each in layers if each not in found), "nothing")
+        wrong = [type(each).__name__ for each in layers if not isinstance(each, nn.Module)]
         raise InvalidInput(
-            f"from_torch takes a torch module or a list of at least one; it got {wrong}."
+            "from_torch takes a torch module or a list of at least one; it got "
+            f"{wrong[0] if wrong else 'nothing'}."
         )
     return found
 

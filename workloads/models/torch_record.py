@@ -169,8 +169,8 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
         kwargs = kwargs or {}
-        if not self.segments:  # a view of the input before the first layer
-            return func(*args, **kwargs)
+        if func.namespace == "prim" or not self.segments:
+            return func(*args, **kwargs)  # a question; a view of the input before the first layer
         given = list(_tensors((args, kwargs)))
         self._refuse(func, args, kwargs, given)
         before = {self.number(tensor) for tensor in given}
@@ -180,7 +180,7 @@ class Recorder(TorchDispatchMode):
         for tensor in fresh:
             self._make(tensor)
         if not made or (not fresh and not func._schema.is_mutable):
-            return out  # a question or a view
+            return out  # a view
         if func.overloadpacket._qualified_op_name in _ALLOCATIONS:
             return out
         segment = self.segments[self._at]
