@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from hwmodels.errors import InvalidInput, InvalidSchedule
 from validate.graph import Graph, Key, Tape, enter
@@ -341,8 +341,10 @@ class Interpreter:
             inputs.append(graph.input)
         graph.tape.resolve(lambda key: self._saved(op, key))
         seed = self._seed(op)
-        found: Sequence[Tensor | None] = torch.autograd.grad(
-            [graph.root], inputs, [seed], allow_unused=True
+        # torch's stubs forget that an unused input has no gradient
+        found = cast(
+            "Sequence[Tensor | None]",
+            torch.autograd.grad([graph.root], inputs, [seed], allow_unused=True),
         )
         graph.tape.resolve(None)
         for (block, offset), gradient in zip(parts, found[: len(parts)], strict=True):

@@ -143,7 +143,7 @@ def test_sixteen_bits(precision):
     world = gpt(tied=False, precision=precision)
     found = []
     for name in ("dp", "dp-pager-recompute", "harmony-pp"):
-        plan, box = tight(name, world, 1)
+        plan, _ = tight(name, world, 1)
         done = execute(plan, world.network, world.batches[:1], half())
         found.append(done)
     for other in found[1:]:
