@@ -63,7 +63,8 @@ def bench(
 ) -> Measurements:
     """Measure a machine.
 
-    Ctrl-C ends it early: what is measured by then is returned, and ``left_out`` names the rest.
+    Ctrl-C ends it early: what is measured by then is returned, and ``left_out`` names the rest
+    (before the first measurement there is nothing to return, and the interrupt is raised).
     What fails (a microbatch that does not fit) is left out too, with the reason.
 
     Parameters
