@@ -167,6 +167,8 @@ def _measured(gpu: GPU, part: LayerWork, profile: LayerProfile | None) -> bool:
 
 
 def _roofline(gpu: GPU, part: LayerWork, profile: LayerProfile | None) -> float:
+    if part.kernels == 0:  # a layer that only reshapes, or has no backward
+        return 0.0
     if part.flops == 0.0 and part.bytes == 0.0:
         if part.phase == "update":  # a layer with nothing to train
             return 0.0

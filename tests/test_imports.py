@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-HEAVY = {"pandas", "matplotlib", "pydantic", "networkx", "typer", "rich", "scipy", "IPython"}
+HEAVY = {"pandas", "matplotlib", "pydantic", "networkx", "typer", "rich", "scipy", "IPython", "torch"}
 
 
 def loaded(statement: str) -> set[str]:

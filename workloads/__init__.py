@@ -16,6 +16,7 @@ from workloads.model import Layer, Model, Optimizer, Precision, Weight
 from workloads.models import named
 from workloads.models.huggingface import from_config
 from workloads.models.profile import from_profile
+from workloads.models.torch_module import from_torch
 from workloads.schedule import Schedule
 from workloads.schedules import catalog
 
@@ -43,6 +44,7 @@ __all__ = [
     "Weight",
     "from_config",
     "from_profile",
+    "from_torch",
     "model",
     "models",
     "repeat",

@@ -94,6 +94,7 @@ class _Memory:
         self.where: dict[int, set[str]] = {}
         for tensor, device in schedule.initial:
             self.where.setdefault(tensor, set()).add(device)
+        self.left: dict[Place, int] = {}
         self.summed: set[int] = set()
 
     def walk(self) -> None:
@@ -101,6 +102,12 @@ class _Memory:
             for place in op.allocs:
                 if place in self.held:
                     _fail(op, f"allocates {self._say(place)}, which is already there")
+                left = self.left.get(place)
+                if left is not None and not self.order.before(left, op.id):
+                    _fail(
+                        op,
+                        f"allocates {self._say(place)} without waiting for op {left} that frees it",
+                    )
                 self.held[place] = _Held(op.id if op.phase == "barrier" else None)
                 self.where.setdefault(place[0], set()).add(place[1])
             for place in reads(op):
@@ -157,6 +164,7 @@ class _Memory:
         held = self._find(op, place, "frees")
         self._all_before(op, held, f"frees {self._say(place)}")
         del self.held[place]
+        self.left[place] = op.id
         self.where[place[0]].discard(place[1])
 
     def _all_before(self, op: Op, held: _Held, what: str) -> None:

@@ -70,3 +70,30 @@ def test_replicas_must_sum_their_gradients(name):
     )
     with pytest.raises(InvalidSchedule, match="not summed over the 2 replicas"):
         replace(good, ops=tuple(ops)).check()
+
+
+def comes_back(*, waits):
+    """W lies on gpu0 and host0; gpu0 drops it and fetches it again, with room for it twice."""
+    draft = Draft()
+    w = draft.tensor(8, "gpu0", "host0")
+    used = draft.compute("gpu0", 1.0, phase="update", reads=(w,))
+    left = draft.free("gpu0", used, frees=((w, "gpu0"),))
+    back = draft.copy("host0", "gpu0", 8, *((left,) if waits else ()), reads=(w,),
+                      allocs=((w, "gpu0"),))  # fmt: skip
+    found = draft.schedule()
+    return replace(
+        found,
+        capacity={"gpu0": 16, "host0": 8},
+        final=((w, "gpu0"), (w, "host0")),
+        num_layers=0,
+        tensors=tuple(t._replace(kind="activation") for t in found.tensors),
+        grants=(
+            Grant(-1, "gpu0", -1, 8), Grant(-1, "host0", -1, 8), Grant(back, "gpu0", -1, 8),
+        ),
+    )  # fmt: skip
+
+
+def test_a_tensor_comes_back_after_it_has_left():
+    comes_back(waits=True).check()
+    with pytest.raises(InvalidSchedule, match="without waiting for op 1 that frees it"):
+        comes_back(waits=False).check()

@@ -62,6 +62,7 @@ class Devices:
         self.resident: dict[str, dict[int, dict[str, int]]] = {d: {} for d in self.capacity}
         self.valid: list[dict[str, int]] = [{} for _ in tensors]
         self.last_compute: dict[str, int] = {}
+        self._left: dict[str, dict[int, int]] = {d: {} for d in self.capacity}
         self._scratch: dict[int, int] = {}
 
     def name(self, tensor: int) -> str:
@@ -136,7 +137,15 @@ class Devices:
         """Free a tensor on one device once all its uses there have ended."""
         touched = self.resident[device].pop(tensor)
         self.valid[tensor].pop(device, None)
-        self.rooms[device].give(self.out.free((tensor, device), touched), self.size[tensor])
+        op = self._left[device][tensor] = self.out.free((tensor, device), touched)
+        self.rooms[device].give(op, self.size[tensor])
+
+    def take(self, op: int, tensor: int, device: str, waits: list[int]) -> None:
+        """Give a tensor room on a device, once what it was there before has left."""
+        left = self._left[device].get(tensor)
+        if left is not None:
+            waits.append(left)
+        self.rooms[device].take(op, self.size[tensor], self.out.grants, waits)
 
     # copies ----------------------------------------------------------------------------------
 
@@ -173,7 +182,7 @@ class Devices:
         else:
             stream, phase = f"{source}>{device}", "peer"
         op = self.out.next_id
-        self.rooms[device].take(op, self.size[tensor], self.out.grants, waits)
+        self.take(op, tensor, device, waits)
         self.out.emit(
             "copy", stream, source, phase, waits, nbytes=self.size[tensor],
             peer=device, reads=(tensor,), allocs=((tensor, device),),
@@ -201,7 +210,7 @@ class Devices:
         if tensor in there:
             waits.extend(there[tensor].values())
         else:
-            self.rooms[host].take(op, self.size[tensor], self.out.grants, waits)
+            self.take(op, tensor, host, waits)
             allocs = ((tensor, host),)
         self.out.emit(
             "copy", stream, device, "swap_out", waits,
@@ -209,7 +218,7 @@ class Devices:
             frees=((tensor, device),),
         )  # fmt: skip
         there[tensor] = {stream: op}
-        self.valid[tensor][host] = op
+        self.valid[tensor][host] = self._left[device][tensor] = op
         self.rooms[device].give(op, self.size[tensor])
 
     def to_host(self, tensor: int, host: str) -> None:
