@@ -118,7 +118,7 @@ class Devices(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave torch as it was found."""
+        """End all threads of streams that are still open, and leave torch as it was found."""
         ...
 
 

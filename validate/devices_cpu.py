@@ -84,7 +84,7 @@ class CpuStream:
         self.run(mark.wait)
 
     def close(self) -> None:
-        """Finish what is queued and end the thread."""
+        """Finish what is queued and end the thread; once more does nothing."""
         self._queue.put(None)
         self._thread.join()
 
@@ -134,6 +134,7 @@ class CpuDevices:
         self.hosts: tuple[str, ...] = ("host0",)
         self.nodes = (whole_machine(),)
         self._threads = torch.get_num_threads()
+        self._streams: list[CpuStream] = []
 
     def place(self, device: str) -> torch.device:
         """Where torch puts what lies on ``device``."""
@@ -145,11 +146,12 @@ class CpuDevices:
 
     def stream(self, device: str) -> CpuStream:
         """Start a worker thread."""
-        return CpuStream(self.nodes[0])
+        self._streams.append(CpuStream(self.nodes[0]))
+        return self._streams[-1]
 
     def copy_stream(self, source: str, destination: str) -> CpuStream:
         """Start a worker thread."""
-        return CpuStream(self.nodes[0])
+        return self.stream(source)
 
     @contextmanager
     def together(self) -> Generator[CpuMark]:
@@ -189,7 +191,9 @@ class CpuDevices:
         """Nothing to wait for: what a thread does outside of streams is done when it returns."""
 
     def close(self) -> None:
-        """Give torch back the threads that it had."""
+        """End all worker threads, and give torch back those that it had."""
+        for stream in self._streams:
+            stream.close()
         torch.set_num_threads(self._threads)
 
 

@@ -85,6 +85,7 @@ class CudaDevices:
         self._gate = CudaStream(self.place("gpu0"))
         self._filler = torch.rand(2, _GATE, _GATE, device=self.place("gpu0"))
         self._threads = torch.get_num_threads()
+        self._workers: list[CpuStream] = []
         torch.cuda.synchronize(self.place("gpu0"))
 
     def place(self, device: str) -> torch.device:
@@ -109,7 +110,8 @@ class CudaDevices:
             return CudaStream(self.place(device))
         node = self.nodes[self.hosts.index(device)]
         share = max(1, node.cores * len(self.nodes) // len(self.gpus))
-        return CpuStream(node, min(node.cores, share))
+        self._workers.append(CpuStream(node, min(node.cores, share)))
+        return self._workers[-1]
 
     def copy_stream(self, source: str, destination: str) -> CudaStream:
         """Open a stream of the source, or of the destination if the source is host memory."""
@@ -124,6 +126,8 @@ class CudaDevices:
 
     def collective(self, kind: str, buffers: Sequence[Tensor], streams: Sequence[Stream]) -> None:
         """Queue an NCCL collective in place; shards are equal, so lengths must divide by ranks."""
+        if not torch.distributed.is_nccl_available():
+            raise RuntimeError("this build of torch has no NCCL")
         own = [stream.streams[0] for stream in streams if isinstance(stream, CudaStream)]
         shards = [buffer.chunk(len(buffers))[rank] for rank, buffer in enumerate(buffers)]
         if kind == "all_reduce":
@@ -151,5 +155,7 @@ class CudaDevices:
             torch.cuda.synchronize(self.place(gpu))
 
     def close(self) -> None:
-        """Give torch back the host threads that it had."""
+        """End all worker threads, and give torch back those that it had."""
+        for worker in self._workers:
+            worker.close()
         torch.set_num_threads(self._threads)

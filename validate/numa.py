@@ -20,6 +20,8 @@ class Node:
 
     Attributes
     ----------
+    number : int
+        The system's number of it.
     cpus : frozenset of int
         Its logical processors.
     cores : int
@@ -28,6 +30,7 @@ class Node:
         Bytes.
     """
 
+    number: int
     cpus: frozenset[int]
     cores: int
     memory: int
@@ -68,15 +71,14 @@ def _total_memory() -> int:
 def whole_machine() -> Node:
     """All of this machine as one node."""
     cpus = frozenset(range(os.cpu_count() or 1))
-    return Node(cpus, _cores(cpus), _total_memory())
+    return Node(0, cpus, _cores(cpus), _total_memory())
 
 
 def _node(folder: Path) -> Node:
     cpus = cpu_list(_read(folder / "cpulist"))
-    for line in _read(folder / "meminfo").splitlines():
-        if "MemTotal" in line:
-            return Node(cpus, _cores(cpus), int(line.split()[-2]) * 1024)
-    return Node(cpus, _cores(cpus), 0)
+    totals = [x for x in _read(folder / "meminfo").splitlines() if "MemTotal" in x]
+    memory = int(totals[0].split()[-2]) * 1024 if totals else 0
+    return Node(int(folder.name[4:]), cpus, _cores(cpus), memory)
 
 
 def nodes() -> tuple[Node, ...]:

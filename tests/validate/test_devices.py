@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -72,10 +73,13 @@ def test_an_error_reaches_whoever_waits(three: Devices) -> None:
             other.mark().wait()
 
 
-def test_threads_of_torch_are_given_back() -> None:
-    before = torch.get_num_threads()
-    with closing(devices("cpu")) as found, closing(found.stream("gpu0")) as stream:
-        stream.mark().wait()
+def test_threads_end_and_those_of_torch_are_given_back() -> None:
+    before, alive = torch.get_num_threads(), threading.active_count()
+    with closing(devices("cpu")) as found:
+        found.stream("gpu0").mark().wait()
+        found.copy_stream("gpu0", "host0").mark().wait()
+        assert threading.active_count() == alive + 2
+    assert threading.active_count() == alive
     assert torch.get_num_threads() == before
 
 
@@ -140,7 +144,7 @@ def test_numa_nodes_cover_memory() -> None:
     whole = whole_machine()
     assert 1 <= whole.cores <= len(whole.cpus)
     assert sum(node.memory for node in found) <= whole.memory * 1.2
-    with on_node(Node(frozenset({10**6}), 1, 1)):  # a processor that is not there
+    with on_node(Node(0, frozenset({10**6}), 1, 1)):  # a processor that is not there
         pass
     assert cpu_list("") == frozenset()
     assert cpu_list("0-2,8\n") == {0, 1, 2, 8}

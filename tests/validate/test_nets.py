@@ -8,6 +8,7 @@ from torch import nn
 
 from validate.bench.layers import cases
 from validate.bench.work import count
+from validate.devices import devices
 from validate.nets import convnet, gpt, pictures, text
 
 
@@ -30,7 +31,7 @@ def test_gpt_flops() -> None:
     """24 b s h^2 + 4 b s^2 h a block (PTD-P, arXiv 2104.04473, section 3.5); 2 b s h V the head."""
     b, s, h, vocab = 3, 16, 64, 100
     layers = gpt(1, h, 4, vocab, s)
-    _, block, head = cases(layers, text(b, s, vocab), b, torch.device("cpu"))
+    _, block, head = cases(layers, text(b, s, vocab), b, devices("cpu"), "gpu0")
     assert count(lambda: block.layer(*block.inputs)).flops == 24 * b * s * h * h + 4 * b * s * s * h
     assert count(lambda: head.layer(*head.inputs)).flops == 2 * b * s * h * vocab
 

@@ -63,7 +63,8 @@ def bench(
 ) -> Measurements:
     """Measure a machine.
 
-    Ctrl-C ends it early: what is measured by then is returned, and ``left_out`` names the rest.
+    Ctrl-C ends it early: what is measured by then is returned, and ``left_out`` names the rest
+    (before the first measurement there is nothing to return, and the interrupt is raised).
     What fails (a microbatch that does not fit) is left out too, with the reason.
 
     Parameters
@@ -102,10 +103,12 @@ def bench(
         about = describe(found)
         if layers is None or example is None:
             layers, example = _usual(found)
-        made = {
-            samples: cases(layers, example, samples, found.place(found.gpus[0]))
+        made = [
+            case
+            for gpu in _kinds(about)
             for samples in sorted(set(microbatches))
-        }
+            for case in cases(layers, example, samples, found, gpu)
+        ]
         found.synchronize()
         # Page-locked or not is one and the same on logical devices.
         wanted = [each for each in plan(about) if each.pinned or found.kind == "cuda"]
@@ -120,6 +123,11 @@ def bench(
         )
         records, left_out = _run(tasks, end, progress)
     return _gather(about, records, left_out)
+
+
+def _kinds(about: Machine) -> list[str]:
+    """Give the first GPU of each kind: others of the kind compute alike."""
+    return [gpu for i, gpu in enumerate(about.gpus) if about.models[i] not in about.models[:i]]
 
 
 def _usual(found: Devices) -> tuple[list[nn.Module], tuple[Tensor, ...]]:
@@ -178,20 +186,21 @@ def _collectives(found: Devices) -> Iterator[Task]:
             yield Task(f"{kind}, {size(nbytes)}", partial(collectives.measure, found, kind, nbytes))
 
 
-def _compute(rig: copies.Rig, made: dict[int, list[Case]]) -> Iterator[Task]:
+def _compute(rig: copies.Rig, made: Sequence[Case]) -> Iterator[Task]:
     """Phases by microbatch, then the largest microbatch beside copies and a collective."""
 
     def task(case: Case, phase: Phase, beside: compute.Beside = "") -> Task:
         label = f"{case.row} {phase} of {case.samples}" + (f" beside {beside}" if beside else "")
         return Task(label, partial(compute.measure, rig, case, phase, beside))
 
-    for case in (case for samples in made for case in made[samples]):
+    for case in made:
         for phase in compute.phases(case):
             yield task(case, phase)
     others: list[compute.Beside] = ["copies"]
     if len(rig.machine.gpus) > 1:
         others.append("collective")
-    for case in made[max(made)]:
+    largest = max(case.samples for case in made)
+    for case in (case for case in made if case.samples == largest):
         for phase in ("forward", "backward"):
             if phase in compute.phases(case):
                 for beside in others:

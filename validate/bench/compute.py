@@ -106,7 +106,7 @@ def _beside(rig: Rig, gpu: str, beside: Beside) -> list[Job]:
 
 
 def measure(rig: Rig, case: Case, phase: Phase, beside: Beside, until: float) -> Compute:
-    """Measure one phase of one layer on the first GPU.
+    """Measure one phase of one layer.
 
     Parameters
     ----------
@@ -122,17 +122,16 @@ def measure(rig: Rig, case: Case, phase: Phase, beside: Beside, until: float) ->
     """
     from validate.bench.work import count
 
-    gpu = rig.machine.gpus[0]
-    with closing(rig.devices.stream(gpu)) as stream:
+    with closing(rig.devices.stream(case.gpu)) as stream:
         work = done_on(stream, partial(phase_work, case, phase))
         counted = done_on(stream, partial(count, work))
-        peak = 0 if beside else done_on(stream, partial(rig.devices.peak, gpu, work))
-        with opened(_beside(rig, gpu, beside)) as others, busy(others):
+        peak = 0 if beside else done_on(stream, partial(rig.devices.peak, case.gpu, work))
+        with opened(_beside(rig, case.gpu, beside)) as others, busy(others):
             sample = alone((stream, work), until)
     update = phase == "update"
     size = params(case) if update else 0
     return Compute(
-        gpu=gpu,
+        gpu=case.gpu,
         layer=case.row,
         phase=phase,
         samples=1 if update else case.samples,

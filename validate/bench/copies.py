@@ -16,6 +16,9 @@ from validate.numa import cache_bytes
 if TYPE_CHECKING:
     from torch import Tensor
 
+PIECES = 2**14
+"""Pieces of a buffer that take turns at most, spread over it: 16 MiB of copies of 1 KiB."""
+
 Place = tuple[str, bool, int]
 """Device, page-locked or not, and which of the buffers that one pattern needs there."""
 
@@ -76,10 +79,10 @@ def slab_sizes(patterns: Iterable[Pattern]) -> dict[Place, int]:
 
 
 def copying(source: Tensor, destination: Tensor, nbytes: int) -> Work:
-    """Work that copies the next ``nbytes`` of a buffer each time."""
-    whole = min(len(source), len(destination)) // nbytes * nbytes
-    pieces = zip(destination[:whole].split(nbytes), source[:whole].split(nbytes), strict=True)
-    turn = cycle(list(pieces))
+    """Work that copies the next ``nbytes`` of a buffer each time, and starts over at its end."""
+    count = min(len(source), len(destination)) // nbytes
+    starts = range(0, count * nbytes, nbytes * -(-count // PIECES))
+    turn = cycle([(destination[at : at + nbytes], source[at : at + nbytes]) for at in starts])
 
     def work() -> None:
         into, out_of = next(turn)

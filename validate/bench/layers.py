@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from validate.devices import Devices
+
 
 class Case(NamedTuple):
     """One layer for one microbatch.
 
     Attributes
     ----------
+    gpu : str
+        Where it is measured.
     row : str
         Name that all layers like it share.
     layer : Module
@@ -32,6 +36,7 @@ class Case(NamedTuple):
         Whether it is the first of the chain, which needs no gradient of its input.
     """
 
+    gpu: str
     row: str
     layer: nn.Module
     inputs: tuple[Tensor, ...]
@@ -40,7 +45,7 @@ class Case(NamedTuple):
 
 
 def cases(
-    layers: Sequence[nn.Module], example: Sequence[Tensor], samples: int, place: torch.device
+    layers: Sequence[nn.Module], example: Sequence[Tensor], samples: int, devices: Devices, gpu: str
 ) -> list[Case]:
     """Run a chain once without gradients, and keep the first of all layers that are alike.
 
@@ -56,10 +61,13 @@ def cases(
         Input of the first layer, and perhaps target; samples are taken from it in turn.
     samples : int
         Microbatch size.
-    place : torch.device
+    devices : Devices
+    gpu : str
         Where to measure.
     """
     import torch
+
+    place = devices.place(gpu)
 
     turn = torch.arange(samples) % len(example[0])
     x, *target = (part[turn].to(place) for part in example)
@@ -76,7 +84,7 @@ def cases(
         x = outputs[key]
     kinds = Counter(type(layer).__name__.lower() for _, layer, _ in found.values())
     return [
-        Case(_row(layer, index, kinds), layer, inputs, samples, index == 0)
+        Case(gpu, _row(layer, index, kinds), layer, inputs, samples, index == 0)
         for index, layer, inputs in found.values()
     ]
 

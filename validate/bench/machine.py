@@ -61,18 +61,20 @@ def _gpus(
 
     found = [torch.cuda.get_device_properties(devices.place(gpu)) for gpu in devices.gpus]
     software["cuda"] = str(torch.version.cuda)
-    software["nccl"] = ".".join(str(part) for part in nccl.version())
+    if torch.distributed.is_nccl_available():
+        software["nccl"] = ".".join(str(part) for part in nccl.version())
     software["driver"] = _ask(
         "nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"
     ).partition("\n")[0]
     software["gpu order"] = os.environ.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     software["visible gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    hosts = {node.number: host for node, host in zip(devices.nodes, devices.hosts, strict=True)}
     near: list[str] = []
     for gpu, properties in zip(devices.gpus, found, strict=True):
-        node = _numa_node(properties)
-        if not 0 <= node < len(devices.hosts):
-            software[f"{gpu} is near"] = "unknown, host0 assumed"
-        near.append(devices.hosts[node if 0 <= node < len(devices.hosts) else 0])
+        host = hosts.get(_numa_node(properties))
+        if host is None:
+            software[f"{gpu} is near"] = f"unknown, {devices.hosts[0]} assumed"
+        near.append(host or devices.hosts[0])
     return tuple(p.name for p in found), tuple(p.total_memory for p in found), tuple(near)
 
 

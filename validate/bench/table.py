@@ -70,7 +70,7 @@ def _row(points: list[_Point]) -> Row:
         points[0].size,
         time(median(point.seconds for point in points)),
         f"{rate} {points[0].unit}",
-        f"{most:.1%}" if most < 0.1 else f"{most:.0%}",
+        f"{most:.1%}" if most < 0.095 else f"{most:.0%}",
     )
 
 

@@ -24,7 +24,7 @@ LEAST, MOST = 5, 50
 STEADY = 0.02
 """Spread at which repeating stops: half the distance between quartiles over the median."""
 
-REGION = 1e-3
+REGION = 5e-4
 """Seconds that a timed region lasts at least, in batches of shorter work: a thousand times the
 resolution of CUDA events (about 0.5 us, CUDA runtime API, cudaEventElapsedTime) and of the clock
 and queue of a worker thread."""
