@@ -67,6 +67,11 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     _print(table)
 
 
+def print_rich(table: Table) -> None:
+    """Print a table that was made elsewhere."""
+    _print(table)
+
+
 def print_text(text: str) -> None:
     """Print a paragraph, broken at the width of the terminal."""
     from rich.text import Text

@@ -28,7 +28,7 @@ Command = Callable[..., Answer]
 @pytest.fixture
 def commodious(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Call ``commodious`` with arguments, as its console script does."""
-    from sim.cli import main
+    from validate.cli import main
 
     def call(*arguments: str, stdin: str = "", columns: int = 100) -> Answer:
         monkeypatch.setattr(sys, "argv", ["commodious", *arguments])

@@ -154,7 +154,9 @@ def convnet(
     return [*blocks, Pool(), Classifier(channels[-1], classes)]
 
 
-def text(samples: int, tokens: int = 128, vocab: int = 1024, seed: int = 0) -> tuple[Tensor, ...]:
+def text(
+    samples: int, tokens: int = 128, vocab: int = 1024, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Random token ids, and the next ones as the target, each (samples, tokens)."""
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randint(vocab, (samples, tokens + 1), generator=draw)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,9 +78,9 @@ class Report:
     @cached_property
     def streams(self) -> tuple[Pair, ...]:
         """Busy seconds of each stream."""
-        return tuple(self._sums(lambda op: op.stream))
+        return tuple(self._sums(_stream))
 
-    def _sums(self, key: Any) -> Iterator[Pair]:
+    def _sums(self, key: Callable[[Op], str]) -> Iterator[Pair]:
         runs = (self.predicted, self.measured)
         seconds = [(run.timeline.end - run.timeline.start).tolist() for run in runs]
         sums: dict[str, list[float]] = {}
@@ -170,6 +170,10 @@ class Report:
             f"{time(self.iteration.measured)} an iteration ({self.iteration.error:+.1%})"
         )
         return plot.timeline(both, finish, title, path)
+
+
+def _stream(op: Op) -> str:
+    return op.stream
 
 
 def _class(op: Op) -> str:

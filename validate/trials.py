@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import workloads
 from hwmodels.errors import CommodiousError
+from hwmodels.parts import GPUSlot
 from hwmodels.server import Server
 from sim import simulate
 from validate.execute import execute
@@ -19,6 +21,8 @@ from workloads.schedules.info import KnobValue
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from sim.picture import Picture
 
 ITERATIONS = 4
 """Iterations of a trial: the first one warms up, the period of the others counts."""
@@ -46,6 +50,22 @@ class Trial:
         """Schedule, settings and memory."""
         settings = "".join(f" {key}={value}" for key, value in self.knobs.items())
         return self.schedule + settings + (f" in {self.share:g}" if self.share else "")
+
+
+TRIALS = (
+    Trial("dp"),
+    Trial("dp-recompute"),
+    Trial("gpipe"),
+    Trial("dp-pager", {"host_copy": "exclusive"}, 0.6),
+    Trial("dp-pager", {"host_copy": "keep"}, 0.6),
+    Trial("dp-pager-recompute", {"host_copy": "exclusive"}, 0.4),
+    Trial("harmony-dp", {"packing": False}, 0.6),
+    Trial("harmony-dp", {"packing": False}, 0.4),
+    Trial("harmony-dp", {"packing": False, "update": "cpu"}, 0.4),
+    Trial("harmony-pp", {"grouping": False, "packing": False}, 0.4),
+)
+"""What is tried by default: resident, paged and planned, with recompute and without, in memory for
+all, for 0.6 and for 0.4 of the states."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +115,15 @@ class Trials:
                 f"{pair.error:+.1%}",
                 next(iter(done.report.worst(1)), ""),
             )
+
+    def plot(self, path: str | Path | None = None) -> Picture:
+        """Draw bars of predicted and measured iteration times; of one trial both timelines."""
+        if len(self.reports) == 1:
+            return self.reports[0].plot(path)
+        from validate import plot
+
+        names = [done.trial.name for done in self.outcomes if done.report is not None]
+        return plot.bars(names, [report.iteration for report in self.reports], path)
 
     def to_dict(self) -> dict[str, Any]:
         """All outcomes as plain data for JSON."""
@@ -150,7 +179,9 @@ def try_all(
         try:
             if progress is not None:
                 progress(number, len(trials), trial.name)
-            done.append(Outcome(trial, _try(trial, network, model, batch, server, microbatch, devices)))
+            done.append(
+                Outcome(trial, _try(trial, network, model, batch, server, microbatch, devices))
+            )
         except CommodiousError as error:
             done.append(Outcome(trial, None, str(error)))
         except KeyboardInterrupt:
@@ -170,7 +201,12 @@ def _try(
     box = server if trial.share is None else with_share(server, model, trial.share)
     plan = workloads.repeat(
         workloads.schedule(
-            trial.schedule, model, box, minibatch=len(batch[0]), microbatch=microbatch, **trial.knobs
+            trial.schedule,
+            model,
+            box,
+            minibatch=len(batch[0]),
+            microbatch=microbatch,
+            **trial.knobs,
         ),
         ITERATIONS,
     )
@@ -179,9 +215,15 @@ def _try(
 
 
 def with_share(server: Server, model: Model, share: float) -> Server:
-    """The server with GPUs whose usable memory is a share of the model's states."""
+    """Give every GPU usable memory of a share of the model's weights, gradients and states."""
     states = sum(
         model.weight_bytes(weight) + model.gradient_bytes(weight) + model.state_bytes(weight)
         for weight in model.weights
     )
-    return server.with_gpu_memory(round(share * states))
+
+    def resized(slot: GPUSlot) -> GPUSlot:
+        memory = round(share * states) + slot.gpu.reserve
+        return replace(slot, gpu=replace(slot.gpu, memory=memory))
+
+    parts = server.parts
+    return Server(replace(parts, gpus=tuple(resized(slot) for slot in parts.gpus)))

@@ -77,9 +77,13 @@ def by_time(tasks: Sequence[Task], profile: LayerProfile | None) -> list[Task]:
 
 
 def weight(work: Work, profile: LayerProfile | None) -> float:
-    """Relative duration of some work: measured seconds, else FLOPs, else the number of layers."""
+    """Relative duration of some work: measured seconds, else FLOPs, else the number of layers.
+
+    An update that the profile does not have counts as none.
+    """
     if profile is not None:
-        return sum(profile.seconds(p.layer, p.phase, p.samples) for p in work.parts)
+        known = (p for p in work.parts if p.phase != "update" or (p.layer, p.phase) in profile.rows)
+        return sum(profile.seconds(p.layer, p.phase, p.samples) for p in known)
     return sum(part.flops for part in work.parts) or float(len(work.parts))
 
 

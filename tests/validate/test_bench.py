@@ -16,7 +16,7 @@ import validate.bench.compute as compute_module
 import validate.bench.copies as copies_module
 import validate.bench.updates as updates_module
 from hwmodels.errors import InvalidInput
-from validate.bench import bench, show
+from validate.bench import Chain, bench, show
 from validate.bench.copies import places, slab_sizes
 from validate.bench.layers import cases, number_format
 from validate.bench.patterns import SHARED, SIZES, Pattern, patterns
@@ -49,8 +49,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(**settings: Any) -> Measurements:
-    layers, example = gpt(2, 32, 2, 50, 8), text(2, 8, 50)
-    usual = {"gpus": 2, "layers": layers, "example": example, "microbatches": (1, 3)}
+    chain = Chain(gpt(2, 32, 2, 50, 8), text(2, 8, 50))
+    usual = {"gpus": 2, "networks": [chain], "microbatches": (1, 3)}
     return bench("cpu", plan=small_plan, budget_seconds=0.5, **(usual | settings))
 
 
@@ -188,7 +188,7 @@ def test_interrupted_it_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_one_gpu_has_no_peers_and_no_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
-    one = run(gpus=1, layers=convnet((3, 8, 8, 8)), example=pictures(2, 8), microbatches=(2,))
+    one = run(gpus=1, networks=[Chain(convnet((3, 8, 8, 8)), pictures(2, 8))], microbatches=(2,))
     assert one.left_out == ()
     assert one.collectives == ()
     assert all("host0" in flow for copies in one.copies for flow in copies.flows)
@@ -211,8 +211,9 @@ def test_what_fails_is_left_out_with_its_reason(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_wrong_calls_say_what_is_right() -> None:
-    with pytest.raises(InvalidInput, match="layers and example go together"):
-        bench("cpu", layers=gpt(1, 8, 2, 5, 4))
+    same = Chain(gpt(1, 8, 2, 5, 4), text(1, 4, 5))
+    with pytest.raises(InvalidInput, match="two networks have a layer 'embedding'"):
+        bench("cpu", networks=[same, same])
     with pytest.raises(InvalidInput, match="give sizes of at least 1"):
         bench("cpu", microbatches=())
     double = cases(

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from validate.bench.bench import bench
+from validate.bench.bench import Chain, bench
 from validate.bench.table import show
 
-__all__ = ["bench", "show"]
+__all__ = ["Chain", "bench", "show"]

@@ -33,6 +33,21 @@ Progress = Callable[[int, int, str], None]
 """Called before each measurement: how many are done, of how many, what comes next."""
 
 
+class Chain(NamedTuple):
+    """A network to measure.
+
+    Attributes
+    ----------
+    layers : sequence of Module
+        ``x = layer(x)``, the last ``layer(x, target)`` with the mean loss.
+    example : sequence of Tensor
+        Input of the first layer, and the target; samples first.
+    """
+
+    layers: Sequence[nn.Module]
+    example: Sequence[Tensor]
+
+
 class Launch(NamedTuple):
     """Seconds of one small operation on a GPU."""
 
@@ -53,9 +68,8 @@ class Task(NamedTuple):
 def bench(
     device: str = "cpu",
     gpus: int = 1,
-    layers: Sequence[nn.Module] | None = None,
+    networks: Sequence[Chain] | None = None,
     *,
-    example: Sequence[Tensor] | None = None,
     microbatches: Sequence[int] = (1, 2, 4),
     plan: Callable[[Machine], Iterable[Pattern]] = patterns,
     budget_seconds: float = 60.0,
@@ -74,11 +88,8 @@ def bench(
     gpus : int
         How many; the first ones that torch sees. Set ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` to count
         them as ``nvidia-smi`` does.
-    layers : sequence of Module, optional
-        A chain: ``x = layer(x)``, the last ``layer(x, target)`` with the mean loss. By default a
-        small GPT.
-    example : sequence of Tensor, optional
-        Input of the first layer and the target, samples first; needed with ``layers``.
+    networks : sequence of Chain, optional
+        Whose layers to measure; by default a small GPT.
     microbatches : sequence of int
         Samples of a call; the largest is used beside copies and collectives.
     plan : callable
@@ -92,22 +103,20 @@ def bench(
     Raises
     ------
     InvalidInput
-        If the devices are not there, layers have no example, or nothing is to be measured.
+        If the devices are not there, two networks name different layers alike, or nothing is to
+        be measured.
     """
-    if (layers is None) != (example is None):
-        raise InvalidInput("layers and example go together: give both, or neither.")
     if not microbatches or min(microbatches) < 1:
         raise InvalidInput(f"microbatches are {tuple(microbatches)}; give sizes of at least 1.")
     end = perf_counter() + budget_seconds
     with closing(devices(device, gpus)) as found:
         about = describe(found)
-        if layers is None or example is None:
-            layers, example = _usual(found)
+        chosen = [_usual(found)] if networks is None else networks
         made = [
             case
             for gpu in _kinds(about)
             for samples in sorted(set(microbatches))
-            for case in cases(layers, example, samples, found, gpu)
+            for case in _cases(chosen, samples, found, gpu)
         ]
         found.synchronize()
         # Page-locked or not is one and the same on logical devices.
@@ -130,13 +139,23 @@ def _kinds(about: Machine) -> list[str]:
     return [gpu for i, gpu in enumerate(about.gpus) if about.models[i] not in about.models[:i]]
 
 
-def _usual(found: Devices) -> tuple[list[nn.Module], tuple[Tensor, ...]]:
+def _cases(networks: Sequence[Chain], samples: int, where: Devices, gpu: str) -> list[Case]:
+    """Distinct layers of all networks."""
+    found = [case for chain in networks for case in cases(*chain, samples, where, gpu)]
+    rows = [case.row for case in found]
+    twice = next((row for row in rows if rows.count(row) > 1), None)
+    if twice is not None:
+        raise InvalidInput(f"two networks have a layer {twice!r}; measure them one by one.")
+    return found
+
+
+def _usual(found: Devices) -> Chain:
     """Give a GPT of two blocks: small for one thread of a CPU, larger for a GPU."""
     from validate.nets import gpt, text
 
     if found.kind == "cpu":
-        return gpt(), text(4)
-    return gpt(hidden=2048, heads=16, vocab=32768, tokens=1024), text(4, 1024, 32768)
+        return Chain(gpt(), text(4))
+    return Chain(gpt(hidden=2048, heads=16, vocab=32768, tokens=1024), text(4, 1024, 32768))
 
 
 def _run(
