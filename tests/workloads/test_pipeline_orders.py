@@ -155,7 +155,12 @@ def test_microbatches_in_flight(ranks, rounds):
 @pytest.mark.parametrize(
     ("name", "gpus", "minibatch", "words"),
     [
-        ("interleaved-1f1b", 4, 6, "makes 6 microbatches; their number must be a multiple of the 4"),
+        (
+            "interleaved-1f1b",
+            4,
+            6,
+            "makes 6 microbatches; their number must be a multiple of the 4",
+        ),
         ("interleaved-zb", 3, 8, "must be a multiple of the 3 GPUs"),
         ("dualpipe", 3, 8, "even number of GPUs"),
         ("dualpipe", 4, 9, "an even number, at least 8"),
