@@ -194,7 +194,8 @@ class Training:
         share = layer.weight_share if late else 1.0 - layer.weight_share
         sizes = self.model.gradient_bytes if late else self.model.weight_bytes
         own = sum(sizes(weight) for weight in layer.weights)
-        kernels = max(1, round(layer.backward_kernels * share))
+        launches = max(1, round(layer.backward_kernels * layer.weight_share))
+        kernels = launches if late else max(1, layer.backward_kernels - launches)
         return LayerWork(
             layer.profile_row or layer.name, "backward", samples,
             layer.backward_flops * samples * share, layer.backward_bytes * samples * share + own,

@@ -105,6 +105,15 @@ def fails(damaged, words):
         damaged.check()
 
 
+def test_both_halves_of_a_backward_are_needed_once():
+    good = build("zb-h1", chain(2, 1, 1, 1, 1, 1), Box(1, 400), 2)
+    for phase in ("backward_input", "backward_weight"):
+        one, other = (op for op in good.ops if op.phase == phase and op.layers == (1, 1))
+        fails(edited(good, other.id, span=one.span), f"the {phase} of layer 1 does not cover")
+    late = first(good, phase="backward_weight")
+    fails(edited(good, late, phase="backward"), "the backward_input of layer 1 does not cover")
+
+
 def test_duplicate_id():
     fails(edited(plan(), 5, id=4), "ids must be unique")
 
