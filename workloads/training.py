@@ -321,10 +321,10 @@ class Training:
         """Half of a backward: reads W, X, stash and dY, writes dX.
 
         X, stash and dY stay until the weight half has read them (zero bubble, arXiv 2401.10241,
-        sections 1 and 2: W needs them and the gradients inside). What of the stash only this half
-        reads could go, and the gradients inside the layer must stay instead: in a transformer
-        20 s b h + 5 a s^2 b bytes against 18 s b h (their table 1), so the whole stash is held in
-        place of both (our choice, a little too much).
+        table 1). What of the stash only this half reads could go, and the gradients inside the
+        layer must stay instead: a transformer layer holds s b (34 h + 5 a s) bytes before and
+        32 s b h between the halves, so the whole stash is held for both (our choice, a little too
+        much), and the weight half needs no scratch memory.
         """
         samples = span[1] - span[0]
         return Task(

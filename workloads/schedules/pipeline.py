@@ -93,14 +93,7 @@ def _ranks(job: Job, chunks: int, *, even: bool) -> tuple[str, ...]:
 
 def _check_count(job: Job, entry: Entry, microbatches: int, ranks: int) -> None:
     """Refuse numbers of microbatches for which the order is not defined."""
-    need = ""
-    if entry.stages == "many" and entry.order is not ORDERS["looped-bfs"].order:
-        if microbatches % ranks:
-            need = f"a multiple of the {ranks} GPUs"
-    elif entry.stages == "mirrored" and (microbatches % 2 or microbatches < 2 * ranks):
-        need = f"an even number, at least {2 * ranks}"
-    elif entry is ORDERS["dualpipe-v"] and microbatches < 2 * ranks:
-        need = f"at least {2 * ranks}, two for each GPU"
+    need = entry.count(microbatches, ranks)
     if need:
         raise InvalidInput(
             f"{job.name}: minibatch {job.minibatch} in microbatches of {job.microbatch} makes "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from workloads.schedules.pipeline_orders import (
     dualpipe,
@@ -30,12 +31,28 @@ class Entry:
     stages : str
         ``one`` a rank; ``many``: the caller says how many a rank; ``two`` a rank, in a V;
         ``mirrored``: as many as ranks, each on two of them.
+    count : callable
+        ``count(microbatches, ranks)``: what the number of microbatches must be, where it is not.
     """
 
     summary: str
     source: str
     order: Order
-    stages: str = "one"
+    stages: Literal["one", "many", "two", "mirrored"] = "one"
+    count: Callable[[int, int], str] = lambda microbatches, ranks: ""
+
+
+def _rounds(microbatches: int, ranks: int) -> str:
+    return f"a multiple of the {ranks} GPUs" if microbatches % ranks else ""
+
+
+def _both_ways(microbatches: int, ranks: int) -> str:
+    enough = microbatches % 2 == 0 and microbatches >= 2 * ranks
+    return "" if enough else f"an even number, at least {2 * ranks}"
+
+
+def _both_chunks(microbatches: int, ranks: int) -> str:
+    return "" if microbatches >= 2 * ranks else f"at least {2 * ranks}, two for each GPU"
 
 
 _ZERO_BUBBLE = "zero bubble, arXiv 2401.10241"
@@ -49,7 +66,7 @@ ORDERS: Mapping[str, Entry] = {
     ),
     "interleaved-1f1b": Entry(
         "1f1b over several stages a GPU", "PTD-P, arXiv 2104.04473", one_f_one_b.interleaved,
-        "many",
+        "many", _rounds,
     ),
     "looped-bfs": Entry(
         "several stages a GPU, each runs all microbatches in one go",
@@ -65,7 +82,7 @@ ORDERS: Mapping[str, Entry] = {
     ),
     "interleaved-zb": Entry(
         "zero bubble H1 over several stages a GPU", f"{_ZERO_BUBBLE}; torch.distributed.pipelining",
-        one_f_one_b.interleaved_zero_bubble, "many",
+        one_f_one_b.interleaved_zero_bubble, "many", _rounds,
     ),
     "zb-v": Entry(
         "zero bubble V: two stages a GPU, first and last together", "arXiv 2405.15362",
@@ -73,11 +90,11 @@ ORDERS: Mapping[str, Entry] = {
     ),
     "dualpipe": Entry(
         "microbatches enter at both ends, every stage on two GPUs", f"DualPipe, {_DUALPIPE}",
-        dualpipe.two_ways, "mirrored",
+        dualpipe.two_ways, "mirrored", _both_ways,
     ),
     "dualpipe-v": Entry(
         "half of DualPipe folded: two stages a GPU, in a V", f"DualPipeV, {_DUALPIPE}",
-        dualpipe.folded, "two",
+        dualpipe.folded, "two", _both_chunks,
     ),
 }  # fmt: skip
 """Every order that flushes before the update."""
