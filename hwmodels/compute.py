@@ -37,6 +37,9 @@ class LayerWork:
         Number format of the arithmetic.
     kernels : int
         Kernel launches.
+    share : float
+        Part of the measured time of this phase that it takes: half a backward, say. FLOPs, bytes
+        and kernels are those of the part already.
     """
 
     layer: str
@@ -46,6 +49,7 @@ class LayerWork:
     bytes: float
     dtype: Dtype
     kernels: int = 1
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,7 @@ def seconds(gpu: GPU, work: Work, profile: LayerProfile | None = None) -> float:
     total = 0.0
     for part in work.parts:
         if profile is not None and _measured(gpu, part, profile):
-            total += profile.seconds(part.layer, part.phase, part.samples)
+            total += part.share * profile.seconds(part.layer, part.phase, part.samples)
         else:
             total += _roofline(gpu, part, profile)
     return total

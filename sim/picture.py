@@ -18,6 +18,8 @@ PHASES = {
     "forward": ("#0072B2", "forward"),
     "recompute": ("#56B4E9", "recompute"),
     "backward": ("#D55E00", "backward"),
+    "backward_input": ("#F2A07B", "backward dX"),
+    "backward_weight": ("#8A3A00", "backward dW"),
     "update": ("#CC79A7", "update"),
     "swap_in": ("#009E73", "swap in"),
     "swap_out": ("#E69F00", "swap out"),
@@ -25,7 +27,7 @@ PHASES = {
     "collective": ("#F0E442", "collective"),
 }
 """Colour and word of each phase. Palette for colour-blind readers: Okabe and Ito, "Color universal
-design" (2008)."""
+design" (2008); the halves of a backward are its colour, lighter and darker."""
 
 KINDS = {
     "weight": ("#0072B2", "weights W"),

@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 
 _ROW = 0.2
 """Inches of height for one stream of a timeline."""
+_KEYS = 7
+"""Entries that one line of a legend has room for."""
 _FEW = 400
 """Up to this many operations each bar gets a thin edge; beyond, edges would cover the bars."""
 _POINTS = 2000
@@ -114,7 +116,8 @@ def timeline(
         used = {phase for row in rows for phase in row.phases}
         keys = [Patch(color=c, label=word) for p, (c, word) in PHASES.items() if p in used]
         figure.suptitle(title, x=0.01, ha="left", fontsize=9.5)
-        figure.legend(handles=keys, loc="outside lower center", ncols=len(keys) or 1,
+        columns = len(keys) if len(keys) <= _KEYS else (len(keys) + 1) // 2
+        figure.legend(handles=keys, loc="outside lower center", ncols=columns or 1,
                       handlelength=1.0, columnspacing=1.2)  # fmt: skip
         return save(figure, path)
 

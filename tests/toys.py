@@ -94,7 +94,7 @@ FAST = 1e30
 def ideal(
     gpus: int, *, hop: float = 0.0, host: float = FAST, memory: int = BIG, cores: float = FAST
 ) -> Server:
-    """Build a server whose GPUs do 1 FLOP/s; neighbours in a row are ``hop`` seconds apart.
+    """Build a server whose GPUs do 1 FLOP/s; neighbours in a ring are ``hop`` seconds apart.
 
     ``host`` is the bandwidth in B/s of each GPU's own link to host memory, per direction.
     """
@@ -103,8 +103,8 @@ def ideal(
     )
     names = [f"gpu{i}" for i in range(gpus)]
     links = [Link(f"pcie{i}", (name, "root0"), "pcie", host, 0.0) for i, name in enumerate(names)]
-    for i in range(gpus - 1):
-        links.append(Link(f"nv{i}", (names[i], names[i + 1]), "nvlink", FAST, hop))
+    for i in range(gpus if gpus > 2 else gpus - 1):
+        links.append(Link(f"nv{i}", (names[i], names[(i + 1) % gpus]), "nvlink", FAST, hop))
     return Server(
         Parts(
             "ideal",

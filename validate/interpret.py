@@ -26,6 +26,10 @@ Part = tuple[str, int]
 """A parameter: its block, and where it starts there."""
 
 
+BACKWARDS = frozenset({"backward", "backward_input", "backward_weight"})
+"""Phases that use the graph of a forward."""
+
+
 class Home(NamedTuple):
     """A block inside a flat buffer: tensor of the schedule, first value, number of values."""
 
@@ -99,7 +103,7 @@ class Interpreter:
             self._all_reduce(op)
         elif op.phase == "update":
             self._update(op)
-        elif op.phase == "backward":
+        elif op.phase in BACKWARDS:
             self._backward(op)
         elif op.phase in ("forward", "recompute"):
             self._forward(op)
@@ -320,10 +324,12 @@ class Interpreter:
         return found
 
     def _backward(self, op: Op) -> None:
-        """Add to the gradients of a pack's weights, and write that of its input."""
+        """Add to the gradients of a pack's weights, and write that of its input; or one of these."""
         import torch
 
-        graph = self._graphs.pop((op.layers, op.span))
+        graph = self._graphs[(op.layers, op.span)]
+        if op.phase != "backward_input":
+            del self._graphs[(op.layers, op.span)]
         gradients = self._homes(self._of(op, "gradient", op.writes))
         started = set(self._of(op, "gradient", op.reads))
         for tensor in dict.fromkeys(home.tensor for home in gradients.values()):
@@ -335,16 +341,24 @@ class Interpreter:
                 self.storage.write((tensor, op.device), [fresh], name(op))
         if graph.root is None:
             return
-        parts = list(graph.weights)
+        parts = [] if op.phase == "backward_input" else list(graph.weights)
         inputs: list[GradientEdge] = [graph.weights[part] for part in parts]
-        if graph.input is not None:
+        if graph.input is not None and op.phase != "backward_weight":
             inputs.append(graph.input)
+        if not inputs:
+            return
         graph.tape.resolve(lambda key: self._saved(op, key))
         seed = self._seed(op)
         # torch's stubs forget that an unused input has no gradient
         found = cast(
             "Sequence[Tensor | None]",
-            torch.autograd.grad([graph.root], inputs, [seed], allow_unused=True),
+            torch.autograd.grad(
+                [graph.root],
+                inputs,
+                [seed],
+                retain_graph=op.phase == "backward_input",
+                allow_unused=True,
+            ),
         )
         graph.tape.resolve(None)
         for (block, offset), gradient in zip(parts, found[: len(parts)], strict=True):
@@ -460,7 +474,7 @@ def _kept(schedule: Schedule) -> frozenset[int]:
     for op in schedule.ops:
         if op.phase in ("forward", "recompute"):
             last[(op.layers, op.span)] = op.id
-        elif op.phase == "backward":
+        elif op.phase in BACKWARDS:
             if (op.layers, op.span) not in last:
                 raise InvalidSchedule(f"{name(op)} follows no forward of its layers and samples")
             found.add(last[(op.layers, op.span)])

@@ -124,7 +124,7 @@ class _Memory:
         """Between the last backward and the update, replicas sum each gradient."""
         if op.kind == "collective":
             self.summed.update(op.writes)
-        elif op.phase == "backward":
+        elif op.phase in ("backward", "backward_weight"):
             self.summed.difference_update(op.writes)
         elif op.phase == "update":
             for tensor in op.reads:
@@ -283,6 +283,15 @@ def _memory_flow(schedule: Schedule) -> tuple[Flow, Flow]:
     return needed, made
 
 
+_COVERS = {
+    "forward": ("forward",),
+    "backward": ("backward_input", "backward_weight"),
+    "backward_input": ("backward_input",),
+    "backward_weight": ("backward_weight",),
+}
+"""What an op of each phase does for its samples; a whole backward does both halves."""
+
+
 def _check_coverage(schedule: Schedule) -> None:
     """Every layer sees every sample once forward and once backward; every weight is updated."""
     spans: dict[tuple[str, tuple[int, int]], list[tuple[int, int]]] = {}
@@ -290,13 +299,14 @@ def _check_coverage(schedule: Schedule) -> None:
         tensor.id: 0 for tensor in schedule.tensors if tensor.kind == "weight"
     }
     for op in schedule.ops:
-        if op.phase in ("forward", "backward"):
-            spans.setdefault((op.phase, op.layers), []).append(op.span)
+        if op.phase in _COVERS:
+            for phase in _COVERS[op.phase]:
+                spans.setdefault((phase, op.layers), []).append(op.span)
         elif op.phase == "update":
             for tensor in op.writes:
                 if tensor in updates:
                     updates[tensor] += 1
-    for phase in ("forward", "backward"):
+    for phase in ("forward", "backward_input", "backward_weight"):
         by_layer: list[list[tuple[int, int]]] = [[] for _ in range(schedule.num_layers)]
         for (kind, (first, last)), found in spans.items():
             if kind == phase:

@@ -160,6 +160,10 @@ class Layer:
         Kernel launches a call (not per sample).
     profile_row : str
         Row of the model's measured profile; empty without one.
+    weight_share : float
+        Part of the backward (time, FLOPs, traffic) that makes the gradients of weights, where a
+        schedule runs it apart from the part that makes the gradient of the input. A half for
+        products of matrices and convolutions: both parts are one product of the forward's size.
     """
 
     name: str
@@ -175,6 +179,7 @@ class Layer:
     forward_kernels: int = 1
     backward_kernels: int = 1
     profile_row: str = ""
+    weight_share: float = 0.5
 
     @property
     def params(self) -> int:

@@ -31,7 +31,7 @@ def merge(lanes: Sequence[Sequence[Task]], start: Sequence[int]) -> list[Task]:
     while any(waiting):
         before = len(found)
         for lane in waiting:
-            while lane and known.issuperset(lane[0].reads):
+            while lane and known.issuperset(lane[0].reads):  # joined tasks so stay together
                 known.update(lane[0].writes)
                 found.append(lane.popleft())
         if len(found) == before:
@@ -44,7 +44,8 @@ def by_time(tasks: Sequence[Task], profile: LayerProfile | None) -> list[Task]:
     """Sort tasks by when they could start if copies took no time.
 
     The order of each device stays. The planner then meets producer and consumer of an
-    activation close together, as they will run, and need not hold it long.
+    activation close together, as they will run, and need not hold it long. Joined tasks stay next
+    to each other.
 
     Parameters
     ----------
@@ -55,6 +56,8 @@ def by_time(tasks: Sequence[Task], profile: LayerProfile | None) -> list[Task]:
     """
     lane_free: dict[str, float] = {}
     ended: dict[int, float] = {}
+    held: list[int] = []
+    together = False
     cost: dict[int, float] = {}
     starts: list[float] = []
     for task in tasks:
@@ -70,9 +73,12 @@ def by_time(tasks: Sequence[Task], profile: LayerProfile | None) -> list[Task]:
                 cost[key] = weight(task.work, profile)
             end += cost[key]
         lane_free[lane] = end
-        for tensor in task.writes:
-            ended[tensor] = end
-        starts.append(begin)
+        held += task.writes
+        if not task.joined:
+            ended.update(dict.fromkeys(held, end))
+            held.clear()
+        starts.append(starts[-1] if together else begin)
+        together = task.joined
     return [tasks[i] for i in sorted(range(len(tasks)), key=lambda i: (starts[i], i))]
 
 
@@ -83,7 +89,7 @@ def weight(work: Work, profile: LayerProfile | None) -> float:
     """
     if profile is not None:
         known = (p for p in work.parts if p.phase != "update" or (p.layer, p.phase) in profile.rows)
-        return sum(profile.seconds(p.layer, p.phase, p.samples) for p in known)
+        return sum(p.share * profile.seconds(p.layer, p.phase, p.samples) for p in known)
     return sum(part.flops for part in work.parts) or float(len(work.parts))
 
 

@@ -67,7 +67,8 @@ class Op(NamedTuple):
     device : str
         GPU or host memory where it runs; the source of a copy; the first of a group.
     phase : str
-        ``forward``, ``recompute``, ``backward``, ``update``; ``swap_in``, ``swap_out``, ``peer``;
+        ``forward``, ``recompute``, ``backward``, ``update``; the halves of a backward
+        ``backward_input``, ``backward_weight``; ``swap_in``, ``swap_out``, ``peer``;
         ``all_reduce``, ``reduce_scatter``, ``all_gather``, ``broadcast``, ``all_to_all``; ``free``,
         ``barrier``.
     layers : (int, int)

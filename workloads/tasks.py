@@ -42,6 +42,9 @@ class Task(NamedTuple):
         Buffer size of a collective; memory traffic of a host update.
     group : tuple of str
         GPUs of a collective; the GPU whose CPU worker runs a host task.
+    joined : bool
+        Runs as one with the next task, which is the next of its device too: what it writes is
+        handed on when the last of the joined tasks has ended.
     """
 
     kind: Kind
@@ -56,6 +59,7 @@ class Task(NamedTuple):
     workspace: int = 0
     nbytes: int = 0
     group: tuple[str, ...] = ()
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import Literal
 
 from hwmodels.compute import LayerWork, Phase, Work
-from workloads.model import Model, Weight
+from workloads.model import Layer, Model, Weight
 from workloads.schedule import Tensor, TensorKind
 from workloads.tasks import Pack, Span, Task, units
 
 Sizes = Callable[[Weight], int]
 """Bytes that one kind of tensor takes for a block of parameters."""
+
+Half = Literal["backward_input", "backward_weight"]
+"""Halves of a backward: what makes the gradient of the input, and what makes those of weights."""
 
 
 class Training:
@@ -45,7 +49,7 @@ class Training:
         edges = sorted({edge for span in microbatches for edge in span})
         self._next_edge = dict(pairwise(edges))
         self._started: set[int] = set()
-        self._work: dict[tuple[Phase, int, int, int], Work] = {}
+        self._work: dict[tuple[Phase | Half, int, int, int], Work] = {}
         self._units_of: dict[Pack, tuple[int, ...]] = {}
         self._pieces_of: dict[Span, tuple[Span, ...]] = {}
         self._inputs: dict[tuple[int, Span], tuple[int, ...]] = {}
@@ -155,7 +159,7 @@ class Training:
 
     # work ------------------------------------------------------------------------------------
 
-    def work(self, phase: Phase, pack: Pack, samples: int) -> Work:
+    def work(self, phase: Phase | Half, pack: Pack, samples: int) -> Work:
         """Work of one pack for one microbatch (shared by all ops that do the same)."""
         key = (phase, pack[0], pack[1], samples)
         found = self._work.get(key)
@@ -164,11 +168,13 @@ class Training:
             found = self._work[key] = Work(parts)
         return found
 
-    def _part(self, phase: Phase, index: int, samples: int) -> LayerWork:
+    def _part(self, phase: Phase | Half, index: int, samples: int) -> LayerWork:
         layer = self.model.layers[index]
         held = sum(self.model.weight_bytes(weight) for weight in layer.weights)
         row = layer.profile_row or layer.name
         dtype = self.model.precision.compute
+        if phase == "backward_input" or phase == "backward_weight":
+            return self._half(phase, layer, samples)
         if phase == "backward":
             made = sum(self.model.gradient_bytes(weight) for weight in layer.weights)
             nbytes = layer.backward_bytes * samples + held + made
@@ -177,6 +183,24 @@ class Training:
         nbytes = layer.forward_bytes * samples + held
         flops = layer.forward_flops * samples
         return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.forward_kernels)
+
+    def _half(self, phase: Half, layer: Layer, samples: int) -> LayerWork:
+        """Part of a backward: the input half reads the weights, the weight half writes dW.
+
+        FLOPs, traffic and measured time are cut by the layer's ``weight_share``; the sums are those
+        of the whole, but for a kernel that does part of both, which is launched twice.
+        """
+        late = phase == "backward_weight"
+        share = layer.weight_share if late else 1.0 - layer.weight_share
+        sizes = self.model.gradient_bytes if late else self.model.weight_bytes
+        own = sum(sizes(weight) for weight in layer.weights)
+        launches = max(1, round(layer.backward_kernels * layer.weight_share))
+        kernels = launches if late else max(1, layer.backward_kernels - launches)
+        return LayerWork(
+            layer.profile_row or layer.name, "backward", samples,
+            layer.backward_flops * samples * share, layer.backward_bytes * samples * share + own,
+            self.model.precision.compute, kernels, share,
+        )  # fmt: skip
 
     def _update_work(self, unit: int) -> Work:
         block = self.units[unit]
@@ -284,18 +308,60 @@ class Training:
         The first backward of a unit creates its dW; call in the order of execution.
         ``grads`` names the copy of dW (default ``copy``).
         """
-        named = copy if grads is None else grads
         samples = span[1] - span[0]
-        reads = self.weights(pack, copy) + self.inputs(pack[0], span)
-        reads += self._stash(pack, span) + self._output_gradient(pack[1] + 1, span)
-        made = self.gradients(pack, named)
-        reads += tuple(tensor for tensor in made if tensor in self._started)
-        self._started.update(made)
+        made = self.gradients(pack, copy if grads is None else grads)
+        reads = self.weights(pack, copy) + self._saved(pack, span) + self._start(made)
         return Task(
             "compute", device, "backward", pack, span, reads,
             made + self._output_gradient(pack[0], span), visit,
             self.work("backward", pack, samples), self._working("backward", pack, samples),
         )  # fmt: skip
+
+    def backward_input(self, device: str, pack: Pack, span: Span, copy: str = "") -> Task:
+        """Half of a backward: reads W, X, stash and dY, writes dX.
+
+        X, stash and dY stay until the weight half has read them (zero bubble, arXiv 2401.10241,
+        table 1). What of the stash only this half reads could go, and the gradients inside the
+        layer must stay instead: a transformer layer holds s b (34 h + 5 a s) bytes before and
+        32 s b h between the halves, so the whole stash is held for both (our choice, a little too
+        much), and the weight half needs no scratch memory.
+        """
+        samples = span[1] - span[0]
+        return Task(
+            "compute", device, "backward_input", pack, span,
+            self.weights(pack, copy) + self._saved(pack, span),
+            self._output_gradient(pack[0], span), 0,
+            self.work("backward_input", pack, samples), self._working("backward", pack, samples),
+        )  # fmt: skip
+
+    def backward_weight(self, device: str, pack: Pack, span: Span, copy: str = "") -> Task:
+        """Half of a backward: reads W, X, stash and dY, adds to dW; after the input half.
+
+        It needs W to find the gradients inside the layer again, which autograd does unless an
+        implementation keeps them. As for ``backward``, call in the order of execution.
+        """
+        made = self.gradients(pack, copy)
+        return Task(
+            "compute", device, "backward_weight", pack, span,
+            self.weights(pack, copy) + self._saved(pack, span) + self._start(made), made, 0,
+            self.work("backward_weight", pack, span[1] - span[0]),
+        )  # fmt: skip
+
+    def _saved(self, pack: Pack, span: Span) -> tuple[int, ...]:
+        """Tensors that a backward reads besides weights: X, stash and dY."""
+        return (
+            self.inputs(pack[0], span) + self._stash(pack, span) + self.output_gradient(pack, span)
+        )
+
+    def output_gradient(self, pack: Pack, span: Span) -> tuple[int, ...]:
+        """Gradient of the output of a pack, dY; none for the last one, which has the loss."""
+        return self._output_gradient(pack[1] + 1, span)
+
+    def _start(self, made: tuple[int, ...]) -> tuple[int, ...]:
+        """Gradients that exist already, to be added to; from now on all of ``made`` do."""
+        found = tuple(tensor for tensor in made if tensor in self._started)
+        self._started.update(made)
+        return found
 
     def reduce(
         self, devices: Sequence[str], unit: int, copies: Sequence[str], visit: int = 0

@@ -103,7 +103,7 @@ def test_an_interrupt_keeps_what_is_done(box):
 def test_all_schedules_by_default(box):
     from workloads.schedules.catalog import schedule_infos
 
-    found = sim.compare(model(10**7), box, minibatch=8)
+    found = sim.compare(model(10**7), box, minibatch=12)
     assert {r.schedule for r in found.results} == {info.name for info in schedule_infos()}
     assert all(result.fits for result in found.results)
 

@@ -19,10 +19,10 @@ NAMES = tuple(info.name for info in schedule_infos())
 
 
 def model(name: str) -> Model:
-    """Six layers of 0.1 s; too large for a GPU where the schedule can swap."""
+    """Eight layers of 0.1 s; too large for a GPU where the schedule can swap."""
     swaps = "pager" in name or "harmony" in name
     size = 10**9 if swaps else 10**8
-    found = chain(6, weight=size, gradient=1, state=2, boundary=10**8, stash=10**8)
+    found = chain(8, weight=size, gradient=1, state=2, boundary=10**8, stash=10**8)
     layers = tuple(
         replace(layer, forward_flops=5e11, backward_flops=1e12) for layer in found.layers
     )

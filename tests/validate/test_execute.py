@@ -11,11 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import ideal
+from toys import BIG, Box, ideal
 from worlds import MINIBATCH, World, conv, gpt, roomy, tight
 
 import sim
 import workloads as wl
+from hwmodels.errors import InvalidInput
 from hwmodels.server import Server
 from validate import plain
 from validate.execute import execute, replay
@@ -55,6 +56,22 @@ EVERY = [
     for gpus in (1, 2, 4)
     for each in (knobs(name) if gpus == 2 else knobs(name)[:1])
 ]
+
+
+FEW = (
+    "dp", "dp-pager-recompute", "gpipe-pager", "1f1b-recompute", "interleaved-1f1b", "zb-h1-pager",
+    "zb-v-recompute", "dualpipe", "dualpipe-v-pager", "harmony-dp", "harmony-pp",
+)  # fmt: skip
+"""One of each family, residency and recompute."""
+
+
+def microbatch_of(name, gpus):
+    """Two samples where the order takes four microbatches, else one."""
+    try:
+        wl.schedule(name, gpt().network.model, Box(gpus, BIG), minibatch=MINIBATCH, microbatch=2)
+    except InvalidInput:
+        return 1
+    return 2
 
 
 @cache
@@ -103,26 +120,30 @@ def agrees(plan, box, world, microbatch, close=CLOSE):
 
 @pytest.mark.parametrize(("name", "gpus", "chosen"), EVERY)
 def test_every_schedule_trains_as_one_device_does(name, gpus, chosen):
-    chosen = {"microbatch": 2, **chosen}
+    if name.startswith("dualpipe") and "-v" not in name and gpus == 1:
+        with pytest.raises(InvalidInput, match="even number of GPUs"):
+            roomy(name, gpt(), gpus)
+        return
+    chosen = {"microbatch": microbatch_of(name, gpus), **chosen}
     plan, box = tight(name, gpt(), gpus, **chosen)
     agrees(plan, box, gpt(), chosen["microbatch"])
 
 
-@pytest.mark.parametrize("name", wl.schedules())
+@pytest.mark.parametrize("name", FEW)
 def test_two_iterations(name):
-    plan, box = tight(name, gpt(), 2)
-    agrees(wl.repeat(plan, 2), box, gpt(), 2)
+    plan, box = tight(name, gpt(), 2, microbatch=1)
+    agrees(wl.repeat(plan, 2), box, gpt(), 1)
 
 
 @pytest.mark.parametrize(
-    ("name", "optimizer"), list(zip(wl.schedules(), cycle(["momentum", "sgd"]), strict=False))
+    ("name", "optimizer"), list(zip(FEW, cycle(["momentum", "sgd"]), strict=False))
 )
 def test_convolutions(name, optimizer):
-    plan, box = tight(name, conv(optimizer), 2)
-    agrees(plan, box, conv(optimizer), 2)
+    plan, box = tight(name, conv(optimizer), 2, microbatch=1)
+    agrees(plan, box, conv(optimizer), 1)
 
 
-@pytest.mark.parametrize("name", wl.schedules())
+@pytest.mark.parametrize("name", [name for name in FEW if name != "dualpipe"])
 def test_on_one_device_the_order_of_sums_is_the_same(name):
     """Oldest microbatch first in all: not a bit differs (tied weights add in another order)."""
     world = gpt(tied=False)
@@ -164,7 +185,10 @@ def test_any_schedule_any_memory(data):
     if chosen.get("grouping") is False:
         chosen.pop("microbatch_backward", None)
     pick = data.draw(st.sampled_from([tight, roomy]))
-    plan, box = pick(name, world, gpus, **chosen)
+    try:
+        plan, box = pick(name, world, gpus, **chosen)
+    except InvalidInput:  # an order that does not take so many microbatches or GPUs
+        return
     agrees(plan, box, world, chosen["microbatch"], close=1e-14)
 
 

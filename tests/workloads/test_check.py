@@ -52,11 +52,11 @@ def cases(draw):
     minibatch = u * gpus * draw(st.integers(1, 3))
     try:
         return schedule(name, model, box, minibatch=minibatch, microbatch=u, **knobs)
-    except DoesNotFit:
+    except (DoesNotFit, InvalidInput):  # numbers of GPUs or microbatches that it cannot take
         return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(cases())
 def test_every_generated_schedule_passes(plan):
     if plan is not None:
@@ -103,6 +103,15 @@ def without(plan, index):
 def fails(damaged, words):
     with pytest.raises(InvalidSchedule, match=words):
         damaged.check()
+
+
+def test_both_halves_of_a_backward_are_needed_once():
+    good = build("zb-h1", chain(2, 1, 1, 1, 1, 1), Box(1, 400), 2)
+    for phase in ("backward_input", "backward_weight"):
+        one, other = (op for op in good.ops if op.phase == phase and op.layers == (1, 1))
+        fails(edited(good, other.id, span=one.span), f"the {phase} of layer 1 does not cover")
+    late = first(good, phase="backward_weight")
+    fails(edited(good, late, phase="backward"), "the backward_input of layer 1 does not cover")
 
 
 def test_duplicate_id():

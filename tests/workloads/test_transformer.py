@@ -17,6 +17,7 @@ from workloads.models.costs import (
     attention_pairs,
     block_flops,
     block_saved,
+    block_weight_share,
 )
 from workloads.models.fields import Fields
 from workloads.models.huggingface import shape_of
@@ -120,6 +121,14 @@ def test_flops_of_a_llama_block() -> None:
     assert backward == 2 * linear + FLASH_BACKWARD * attention
     plain = Setting(s, 2, flash=False, dropout=False, half=False)
     assert block_flops(shape, plain) == (forward, 2 * forward)
+
+
+def test_weight_half_of_a_gpt_block() -> None:
+    """Zero bubble, table 1: 24 s h^2 of 48 s h^2 + 8 s^2 h."""
+    h, s = 1024, 512
+    plain = Setting(s, 2, flash=False, dropout=True, half=False)
+    share = block_weight_share(gpt(2, h, 16, 1000, s), plain)
+    assert share == pytest.approx(24 * h / (48 * h + 8 * s), rel=1e-12)
 
 
 def test_flops_of_experts() -> None:

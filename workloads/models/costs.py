@@ -59,16 +59,30 @@ def block_flops(shape: Shape, setting: Setting, window: int = 0) -> tuple[float,
     PTD-P, arXiv 2104.04473, section 3.5. Of experts, those that run for a token count, and the
     router.
     """
+    linear, query = _linear_flops(shape, setting), shape.heads * shape.head_dim
+    attention = 4.0 * attention_pairs(setting.tokens, window, setting.half) * query
+    back = FLASH_BACKWARD if setting.flash else 2.0
+    return linear + attention, 2.0 * linear + back * attention
+
+
+def block_weight_share(shape: Shape, setting: Setting, window: int = 0) -> float:
+    """Part of a block's backward that makes gradients of weights.
+
+    The products with weights once more; those of attention have none (zero bubble, arXiv
+    2401.10241, table 1: 24 s b h^2 of 48 s b h^2 + 8 s^2 b h).
+    """
+    return _linear_flops(shape, setting) / block_flops(shape, setting, window)[1]
+
+
+def _linear_flops(shape: Shape, setting: Setting) -> float:
+    """Forward FLOPs of one block's products with weights."""
     query, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     weights = shape.hidden * (2 * query + 2 * keys)
     if shape.experts:
         weights += mlp_params(shape, shape.active)
     else:
         weights += (3 if shape.family.gated else 2) * shape.hidden * shape.ffn
-    linear = 2.0 * setting.tokens * weights
-    attention = 4.0 * attention_pairs(setting.tokens, window, setting.half) * query
-    back = FLASH_BACKWARD if setting.flash else 2.0
-    return linear + attention, 2.0 * linear + back * attention
+    return 2.0 * setting.tokens * weights
 
 
 def block_saved(shape: Shape, setting: Setting) -> int:

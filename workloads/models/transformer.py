@@ -12,6 +12,7 @@ from workloads.models.costs import (
     block_flops,
     block_kernels,
     block_saved,
+    block_weight_share,
     block_workspace,
     norm_statistics,
     traffic,
@@ -189,6 +190,7 @@ def _blocks(shape: Shape, setting: Setting) -> list[Layer]:
             backward_bytes=moved[1],
             forward_kernels=kernels[0],
             backward_kernels=kernels[1],
+            weight_share=block_weight_share(shape, setting, window),
         )
         for index, window in enumerate(windows)
     ]

@@ -57,7 +57,7 @@ class Lookahead:
                     self._starts[device].append(len(self._lane[device]))
                 self._lane[device].append(index)
                 like = (device, ordinals[device], id(task.work))
-                if like not in weighed or task.phase == "backward":
+                if like not in weighed or task.phase.startswith("backward"):
                     weighed.add(like)
                     self._note_need(device, ordinals[device], index, task)
             self._ordinal_of[index] = ordinals[device]

@@ -108,6 +108,7 @@ class _Planner:
         self.at = Devices(tensors, server, policy, self.look, homes, peer=peer)
         self.initial = tuple(self._place_initial(on_host))
         self.ahead = {gpu: _Ahead() for gpu in server.gpus}
+        self.held: list[int] = []
 
     def _place_initial(self, on_host: Sequence[int]) -> list[Place]:
         used = [tensor for tensor in on_host if self.look.uses[tensor]]
@@ -238,8 +239,21 @@ class _Planner:
         device = HOST if task.kind == "host" else task.device
         persistent, eager = self.at.persistent, self.at.eager
         for tensor in self.look.touched[index]:
-            if eager or not persistent[tensor]:
+            if task.joined and tensor in task.writes and self.look.elsewhere(tensor, device):
+                self.held.append(tensor)
+            elif eager or not persistent[tensor]:
                 self._settle_one(tensor, device)
+        if self.held and not task.joined:
+            self._release(device)
+
+    def _release(self, device: str) -> None:
+        """Hand on what joined tasks made, now that the last of them has ended."""
+        at = self.at
+        for tensor in self.held:
+            if device in at.valid[tensor]:  # not evicted meanwhile
+                at.write((tensor,), device, device + ".compute", at.last_compute[device])
+            self._settle_one(tensor, device)
+        self.held.clear()
 
     def _settle_one(self, tensor: int, device: str) -> None:
         at, look = self.at, self.look

@@ -16,6 +16,7 @@ from workloads.residency.resident import RESIDENT
 from workloads.schedule import Schedule
 from workloads.schedules import data_parallel, harmony, pipeline
 from workloads.schedules.info import Job, Knob, KnobValue, ScheduleInfo
+from workloads.schedules.pipeline_orders import ORDERS
 
 _MICROBATCHES = (4, 2, 1)
 """Microbatch sizes tried, largest first, where the caller does not say (our choice)."""
@@ -31,6 +32,8 @@ _HOST_COPY = Knob(
     "exclusive", "exclusive: a swap-in destroys the host copy; keep: clean tensors are dropped",
     str, ("exclusive", "keep"),
 )  # fmt: skip
+
+_CHUNKS = Knob(2, "stages on each GPU", int)
 
 _HARMONY: dict[str, Knob] = {
     "pack": Knob(None, "layers per pack; unset: fewest balanced packs that fit", int),
@@ -54,19 +57,32 @@ def _data_parallel_pager(job: Job, *, recompute: bool, host_copy: str) -> Schedu
     return data_parallel.build(job, pager.BY_HOST_COPY[host_copy], recompute=recompute)
 
 
-def _pipeline(job: Job, *, order: pipeline.Order, recompute: bool) -> Schedule:
-    return pipeline.build(job, RESIDENT, order, recompute=recompute)
+def _pipeline(job: Job, *, order: str, recompute: bool, chunks: int = 2) -> Schedule:
+    return pipeline.build(job, RESIDENT, order, recompute=recompute, chunks=chunks)
 
 
 def _pipeline_pager(
-    job: Job, *, order: pipeline.Order, recompute: bool, host_copy: str
+    job: Job, *, order: str, recompute: bool, host_copy: str, chunks: int = 2
 ) -> Schedule:
-    return pipeline.build(job, pager.BY_HOST_COPY[host_copy], order, recompute=recompute)
+    policy = pager.BY_HOST_COPY[host_copy]
+    return pipeline.build(job, policy, order, recompute=recompute, chunks=chunks)
+
+
+def _pipelines() -> list[ScheduleInfo]:
+    found: list[ScheduleInfo] = []
+    for name, entry in ORDERS.items():
+        knobs = {"chunks": _CHUNKS} if entry.stages == "many" else {}
+        found += _family(
+            name, entry.summary, entry.source, f"baseline of {_PAPER}; {entry.source}",
+            replicated=False, knobs=knobs,
+        )  # fmt: skip
+    return found
 
 
 def _family(
-    name: str, summary: str, source: str, paged: str, *, replicated: bool
-) -> list[ScheduleInfo]:
+    name: str, summary: str, source: str, paged: str, *, replicated: bool,
+    knobs: Mapping[str, Knob],
+) -> list[ScheduleInfo]:  # fmt: skip
     """Resident and paged, each with and without recompute."""
     found: list[ScheduleInfo] = []
     for pages in (False, True):
@@ -74,8 +90,7 @@ def _family(
             if name == "dp":
                 build = _data_parallel_pager if pages else _data_parallel
             else:
-                order: pipeline.Order = "gpipe" if name == "gpipe" else "1f1b"
-                build = partial(_pipeline_pager if pages else _pipeline, order=order)
+                build = partial(_pipeline_pager if pages else _pipeline, order=name)
             full = name + ("-pager" if pages else "") + ("-recompute" if recompute else "")
             text = f"{summary}, {'per-GPU pager' if pages else 'everything resident'}"
             text += ", with recompute" if recompute else ""
@@ -83,7 +98,7 @@ def _family(
                 ScheduleInfo(
                     full, text, paged if pages else source, replicated, not replicated,
                     partial(build, recompute=recompute),
-                    {"host_copy": _HOST_COPY} if pages else {},
+                    {**knobs, **({"host_copy": _HOST_COPY} if pages else {})},
                 )
             )  # fmt: skip
     return found
@@ -92,16 +107,9 @@ def _family(
 _ALL: tuple[ScheduleInfo, ...] = (
     *_family(
         "dp", "data parallel", "PyTorch DDP, doi 10.14778/3415478.3415530",
-        f"baseline of {_PAPER}; IBM PyTorch-LMS", replicated=True,
+        f"baseline of {_PAPER}; IBM PyTorch-LMS", replicated=True, knobs={},
     ),
-    *_family(
-        "gpipe", "all forwards, then all backwards", "GPipe, arXiv 1811.06965",
-        f"baseline of {_PAPER}", replicated=False,
-    ),
-    *_family(
-        "1f1b", "one forward, one backward, with flush", "PipeDream-Flush, arXiv 2006.09503",
-        f"baseline of {_PAPER}", replicated=False,
-    ),
+    *_pipelines(),
     ScheduleInfo(
         "harmony-dp", "Harmony, every GPU runs all packs on its share", _PAPER, True, False,
         partial(harmony.build, mode="dp"), _HARMONY,

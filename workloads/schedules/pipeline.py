@@ -1,43 +1,65 @@
-"""Pipelines: each GPU holds one stage of consecutive layers; microbatches flow through.
+"""Pipelines: each GPU holds stages of consecutive layers; microbatches flow through.
 
-GPipe (arXiv 1811.06965) runs all forwards, then all backwards; 1F1B (PipeDream-Flush,
-arXiv 2006.09503) starts each backward as early as it can: stage s of p runs min(M, p-s-1)
-forwards, then alternates. Both flush before the update. Weights are resident or paged per GPU.
+Which stage, microbatch and half of a backward comes next on each GPU is the order's business
+(``pipeline_orders``). All flush before the update. Weights are resident or paged per GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
+from hwmodels.errors import InvalidInput
 from workloads.order import by_time, merge, weight
 from workloads.packing import balance
 from workloads.residency.policy import Policy
 from workloads.schedule import Schedule
 from workloads.schedules.assemble import assemble
 from workloads.schedules.info import Job
+from workloads.schedules.pipeline_orders import ORDERS, Action, Entry
 from workloads.tasks import Pack, Span, Task, split
 from workloads.training import Training
 
-Order = Literal["gpipe", "1f1b"]
 
-Turn = tuple[str, int]
-"""Forward (F) or backward (B) of one microbatch."""
+def build(job: Job, policy: Policy, order: str, *, recompute: bool, chunks: int = 2) -> Schedule:
+    """Build the schedule.
 
+    Parameters
+    ----------
+    job : Job
+    policy : Policy
+        Resident or a pager.
+    order : str
+        Name in ``pipeline_orders.ORDERS``.
+    recompute : bool
+        Keep layer inputs only and run each layer's forward again before its backward.
+    chunks : int
+        Stages on each GPU, where the order leaves it open.
 
-def gpipe_order(microbatches: int) -> list[Turn]:
-    """All forwards, then all backwards, oldest first."""
-    return [(phase, j) for phase in ("F", "B") for j in range(microbatches)]
-
-
-def one_f_one_b_order(microbatches: int, stages: int, stage: int) -> list[Turn]:
-    """Warm-up of min(M, p-s-1) forwards, then forward and backward in turn, then the rest."""
-    warm = min(microbatches, stages - stage - 1)
-    found: list[Turn] = [("F", j) for j in range(warm)]
-    for j in range(microbatches - warm):
-        found += [("F", warm + j), ("B", j)]
-    found += [("B", j) for j in range(microbatches - warm, microbatches)]
-    return found
+    Raises
+    ------
+    InvalidInput
+        If the order cannot take so many GPUs, stages or microbatches.
+    """
+    entry = ORDERS[order]
+    chunks = {"many": chunks, "two": 2}.get(entry.stages, 1)
+    gpus = _ranks(job, chunks, even=entry.stages == "mirrored")
+    spans = split((0, job.minibatch), job.microbatch)
+    _check_count(job, entry, len(spans), len(gpus))
+    layers = range(len(job.model.layers))
+    training = Training(job.model, layers, layers, spans)
+    writer = _Writer(
+        training, stages(job, len(gpus) * chunks, recompute=recompute), spans, recompute
+    )
+    actions = [entry.order(len(spans), len(gpus), rank, chunks) for rank in range(len(gpus))]
+    lanes = [list(writer.lane(gpu, todo)) for gpu, todo in zip(gpus, actions, strict=True)]
+    tasks = merge(lanes, training.on_host)
+    tasks += _finish(training, writer.users(gpus, actions))
+    idle = len(job.server.gpus) - len(gpus)
+    notes = [f"{idle} of {len(job.server.gpus)} GPUs stay idle: too few layers."] if idle else []
+    return assemble(
+        job, training, by_time(tasks, job.model.profile), policy,
+        replicas=2 if entry.stages == "mirrored" else 1, notes=notes,
+    )  # fmt: skip
 
 
 def stages(job: Job, count: int, *, recompute: bool) -> tuple[Pack, ...]:
@@ -52,63 +74,98 @@ def stages(job: Job, count: int, *, recompute: bool) -> tuple[Pack, ...]:
     return balance(costs, count)
 
 
-def build(job: Job, policy: Policy, order: Order, *, recompute: bool) -> Schedule:
-    """Build the schedule.
-
-    Parameters
-    ----------
-    job : Job
-    policy : Policy
-        Resident or a pager.
-    order : str
-        ``gpipe`` or ``1f1b``.
-    recompute : bool
-        Keep layer inputs only and run each layer's forward again before its backward.
-    """
-    gpus = job.server.gpus[: len(job.model.layers)]
-    spans = split((0, job.minibatch), job.microbatch)
-    cut = stages(job, len(gpus), recompute=recompute)
-    layers = range(len(job.model.layers))
-    training = Training(job.model, layers, layers, spans)
-    lanes: list[list[Task]] = []
-    for stage, gpu in enumerate(gpus):
-        turns = (
-            gpipe_order(len(spans))
-            if order == "gpipe"
-            else one_f_one_b_order(len(spans), len(gpus), stage)
+def _ranks(job: Job, chunks: int, *, even: bool) -> tuple[str, ...]:
+    """GPUs that take part: as many as there are layers for."""
+    layers = len(job.model.layers)
+    found = job.server.gpus[: layers // chunks]
+    if not found:
+        raise InvalidInput(
+            f"{job.name}: {chunks} stages a GPU need {chunks} layers at least; {job.model.name} "
+            f"has {layers}"
         )
-        lane: list[Task] = []
-        for phase, j in turns:
-            one = _forward if phase == "F" else _backward
-            lane += one(training, gpu, cut[stage], spans[j], recompute=recompute)
-        lanes.append(lane)
-    tasks = merge(lanes, training.on_host)
-    tasks += _finish(training, gpus, cut)
-    return assemble(job, training, by_time(tasks, job.model.profile), policy)
+    if even and len(found) % 2:
+        raise InvalidInput(
+            f"{job.name} needs an even number of GPUs, one for each end of the pipeline; "
+            f"{len(found)} would take part"
+        )
+    return found
 
 
-def _forward(
-    training: Training, gpu: str, pack: Pack, span: Span, *, recompute: bool
-) -> Iterator[Task]:
-    for layer in range(pack[0], pack[1] + 1):
-        yield training.forward(gpu, (layer, layer), span, f"@{gpu}", save=not recompute)
+def _check_count(job: Job, entry: Entry, microbatches: int, ranks: int) -> None:
+    """Refuse numbers of microbatches for which the order is not defined."""
+    need = entry.count(microbatches, ranks)
+    if need:
+        raise InvalidInput(
+            f"{job.name}: minibatch {job.minibatch} in microbatches of {job.microbatch} makes "
+            f"{microbatches} microbatches; their number must be {need}"
+        )
 
 
-def _backward(
-    training: Training, gpu: str, pack: Pack, span: Span, *, recompute: bool
-) -> Iterator[Task]:
-    for layer in range(pack[1], pack[0] - 1, -1):
-        if recompute:
-            yield training.recompute(gpu, (layer, layer), span, f"@{gpu}")
-        yield training.backward(gpu, (layer, layer), span, f"@{gpu}")
+class _Writer:
+    """Turns actions into tasks, layer by layer."""
+
+    def __init__(
+        self, training: Training, cut: Sequence[Pack], spans: Sequence[Span], recompute: bool
+    ) -> None:
+        self.training = training
+        self.cut = cut
+        self.spans = spans
+        self.recompute = recompute
+
+    def lane(self, gpu: str, actions: Sequence[Action]) -> Iterator[Task]:
+        """Tasks of one GPU."""
+        joined: list[Task] = []
+        for action in actions:
+            tasks = list(self._tasks(gpu, action))
+            if action.joined:
+                joined = [task._replace(joined=True) for task in tasks]
+                continue
+            if joined:
+                tasks = self._join(joined, tasks, action)
+                joined = []
+            yield from tasks
+
+    def _join(self, first: list[Task], second: list[Task], action: Action) -> list[Task]:
+        """Both actions as one, which starts when the gradient for the second is there too."""
+        awaited = self.training.output_gradient(
+            self.cut[action.stage], self.spans[action.microbatch]
+        )
+        first[0] = first[0]._replace(reads=first[0].reads + awaited)
+        return [*first, *(task._replace(joined=True) for task in second[:-1]), second[-1]]
+
+    def _tasks(self, gpu: str, action: Action) -> Iterator[Task]:
+        training, copy, span = self.training, f"@{gpu}", self.spans[action.microbatch]
+        low, high = self.cut[action.stage]
+        if action.kind == "F":
+            for i in range(low, high + 1):
+                yield training.forward(gpu, (i, i), span, copy, save=not self.recompute)
+            return
+        for i in range(high, low - 1, -1):
+            if action.kind == "W":
+                if training.units_of((i, i)):
+                    yield training.backward_weight(gpu, (i, i), span, copy)
+                continue
+            if self.recompute:
+                yield training.recompute(gpu, (i, i), span, copy)
+            whole = action.kind == "B" or not training.units_of((i, i))
+            one = training.backward if whole else training.backward_input
+            yield one(gpu, (i, i), span, copy)
+
+    def users(
+        self, gpus: Sequence[str], actions: Sequence[Sequence[Action]]
+    ) -> dict[int, list[str]]:
+        """GPUs that hold each unit of weights."""
+        found: dict[int, list[str]] = {}
+        for gpu, todo in zip(gpus, actions, strict=True):
+            held = sorted({action.stage for action in todo})
+            units = (unit for stage in held for unit in self.training.units_of(self.cut[stage]))
+            for unit in dict.fromkeys(units):
+                found.setdefault(unit, []).append(gpu)
+        return found
 
 
-def _finish(training: Training, gpus: tuple[str, ...], cut: tuple[Pack, ...]) -> Iterator[Task]:
-    """Sum the gradients of blocks that several stages share, then update every unit."""
-    users: dict[int, list[str]] = {}
-    for gpu, pack in zip(gpus, cut, strict=True):
-        for unit in training.units_of(pack):
-            users.setdefault(unit, []).append(gpu)
+def _finish(training: Training, users: dict[int, list[str]]) -> Iterator[Task]:
+    """Sum the gradients of blocks that several GPUs hold, then update every unit."""
     for unit, shared in users.items():
         if len(shared) > 1:
             yield training.reduce(shared, unit, [f"@{gpu}" for gpu in shared])
