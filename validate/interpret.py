@@ -324,7 +324,7 @@ class Interpreter:
         return found
 
     def _backward(self, op: Op) -> None:
-        """Add to the gradients of a pack's weights, and write that of its input; or one of these."""
+        """Add to the gradients of a pack's weights, write that of its input, or do half of it."""
         import torch
 
         graph = self._graphs[(op.layers, op.span)]
