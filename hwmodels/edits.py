@@ -22,8 +22,8 @@ def with_gpus(parts: Parts, count: int) -> Parts:
     there = len(parts.gpus)
     if type(count) is not int or not 1 <= count <= there:
         raise InvalidInput(
-            f"Server {parts.name!r} has {there} GPUs, so with_gpus({count!r}) is not possible; take "
-            f"1 to {there}, or start from a larger server."
+            f"Server {parts.name!r} has {there} GPUs, so with_gpus({count!r}) is not possible; "
+            f"take 1 to {there}, or start from a larger server."
         )
     pulled = {slot.name for slot in parts.gpus[count:]}
     links = tuple(link for link in parts.links if not pulled & set(link.ends))
@@ -85,7 +85,7 @@ def with_pcie(parts: Parts, generation: int, lanes: int) -> Parts:
 
 
 def _narrower(asked: Width, gpu: GPU) -> Width:
-    """What a slot and a GPU agree on: the lower generation, the smaller width."""
+    """Take what a slot and a GPU agree on: the lower generation, the smaller width."""
     return Width(min(asked.generation, gpu.pcie_generation), min(asked.lanes, gpu.pcie_lanes))
 
 
@@ -134,7 +134,7 @@ def degraded(parts: Parts, old: Link, factor: float) -> Parts:
     InvalidInput
         If the factor is not above 0 and at most 1.
     """
-    if not isinstance(factor, int | float) or isinstance(factor, bool) or not 0 < factor <= 1:
+    if type(factor) not in (int, float) or not 0 < factor <= 1:
         raise InvalidInput(
             f"Link {old.name!r}: degraded by the factor {factor!r}; it must be above 0 and at most "
             "1, such as 0.5 for half of its bandwidth."
