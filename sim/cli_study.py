@@ -135,15 +135,15 @@ def _print_summary(statuses: Sequence[str], path: str) -> None:
     cli_tables.print_text(f"{path} has {many}: {', '.join(said)}.")
 
 
-_RESULTS: tuple[tuple[str, int, Callable[[Row], str]], ...] = (
-    (">time", 0, lambda r: time(r["iteration_time_s"])),
-    (">samples/s", 0, lambda r: three(r["samples_per_s"])),
-    (">peak GB", 100, lambda r: cli_tables.gigabytes(r["peak_gpu_bytes"])),
-    (">host GB", 120, lambda r: cli_tables.gigabytes(r["peak_host_bytes"])),
-    (">swap GB", 0, lambda r: cli_tables.gigabytes(r["swap_bytes"])),
-    ("bottleneck", 0, lambda r: r["bottleneck"]),
+_RESULTS: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    (">time", lambda r: time(r["iteration_time_s"])),
+    (">samples/s", lambda r: three(r["samples_per_s"])),
+    ("bottleneck", lambda r: r["bottleneck"]),
+    (">swap GB", lambda r: cli_tables.gigabytes(r["swap_bytes"])),
+    (">peak GB", lambda r: cli_tables.gigabytes(r["peak_gpu_bytes"])),
+    (">host GB", lambda r: cli_tables.gigabytes(r["peak_host_bytes"])),
 )
-"""Header, least width of the terminal at which it is shown, and cell."""
+"""Header and cell; the first ones are shown where the terminal has no room for all."""
 
 
 def _print_rows(rows: Sequence[Row]) -> None:
@@ -155,15 +155,32 @@ def _print_rows(rows: Sequence[Row]) -> None:
         if name not in varying and rows[0].get(name) is not None:
             print(f"{name.replace('_', ' ')}: {rows[0][name]}")
     print()
-    width = cli_tables.width()
-    shown = [(header, cell) for header, least, cell in _RESULTS if width >= least]
     numbers = {x for x in varying if all(type(row.get(x)) in (int, float) for row in rows)}
-    headers = [(">" if x in numbers else "") + x.replace("_", " ") for x in varying]
-    cells: list[list[str]] = []
-    for row in rows:
-        start = ["-" if row.get(name) is None else str(row[name]) for name in varying]
-        if row["status"] == "ok":
-            cells.append([*start, *(cell(row) for _, cell in shown)])
-        else:
-            cells.append([*start, *("-" for _ in shown[1:]), row["status"]])
-    cli_tables.print_table([*headers, *(header for header, _ in shown)], cells)
+    names = [(">" if x in numbers else "") + x.replace("_", " ") for x in varying]
+    headers = [*names, "status", *(header for header, _ in _RESULTS)]
+    cells = [
+        [
+            *("-" if row.get(name) is None else str(row[name]) for name in varying),
+            row["status"],
+            *(cell(row) if row["status"] == "ok" else "-" for _, cell in _RESULTS),
+        ]
+        for row in rows
+    ]
+    shown = _columns_that_fit(headers, cells, least=len(varying) + 2)
+    if shown:
+        cli_tables.print_table(headers[:shown], [each[:shown] for each in cells])
+        return
+    for each in cells:  # too many settings for a table: a paragraph a row
+        pairs = zip(headers, each, strict=True)
+        said = ", ".join(f"{head.removeprefix('>')} {x}" for head, x in pairs if x != "-")
+        cli_tables.print_text(said)
+
+
+def _columns_that_fit(headers: Sequence[str], cells: Sequence[Sequence[str]], least: int) -> int:
+    """Count the first columns that fit the terminal whole; 0 if ``least`` do not."""
+    width, room = 0, cli_tables.width()
+    for at, header in enumerate(headers):
+        width += 2 + max(len(header.removeprefix(">")), *(len(row[at]) for row in cells))
+        if width > room:  # two blanks after each column
+            return at if at >= least else 0
+    return len(headers)

@@ -24,8 +24,8 @@ _MARK = 0x436F6D53
 
 _TABLE = """
 CREATE TABLE rows (
-    key TEXT PRIMARY KEY, version TEXT, place INTEGER, settings TEXT, status TEXT, reason TEXT, result TEXT,
-    notes TEXT, seconds REAL
+    key TEXT PRIMARY KEY, version TEXT, place INTEGER, settings TEXT, status TEXT, reason TEXT,
+    result TEXT, notes TEXT, seconds REAL
 )
 """
 
