@@ -41,9 +41,9 @@ def run(
     """Run the points that the study file does not have yet; Ctrl-C loses nothing."""
     import sim
 
-    target = to or file.removesuffix(".toml") + ".study"
-    if target == file:
+    if not file.endswith(".toml"):
         raise InvalidInput(f"{file}: name the file that describes the study, which ends in .toml.")
+    target = to or file.removesuffix(".toml") + ".study"
     study = sim.Study.load(file)
     with _warnings_said():
         try:
@@ -128,7 +128,7 @@ def _warnings_said() -> Generator[None]:
 
 def _print_summary(statuses: Sequence[str], path: str) -> None:
     counts = Counter(statuses)
-    words = {"ok": "ran", "does not fit": "do not fit", "invalid": "are invalid"}
+    words = {"ok": "ran", "does not fit": "too large", "invalid": "invalid"}
     words["error"] = "failed (the next run tries them again)"
     said = [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
     many = "1 point" if len(statuses) == 1 else f"{len(statuses)} points"

@@ -3,7 +3,6 @@
 A file is TOML. One value or a list of values for each setting; the study is the grid of all::
 
     model = ["gpt2-xl", "bert-large"]          # names, or files beside this one
-    server = "pcie-4u-4x1080ti"
     schedule = ["harmony-pp", "dp-pager"]
     minibatch = [32, 64]
     sequence = 512                             # also: microbatch, precision, optimizer, collectives
@@ -13,7 +12,7 @@ A file is TOML. One value or a list of values for each setting; the study is the
     with_link = [{ name = "uplink0", bandwidth = "25 GB/s" }]
     degraded = { name = "uplink0", factor = 0.5 }
 
-    [server]                                   # instead of a list: a label for each
+    [server]                                   # a label for each; a list as for model does too
     stock = "pcie-4u-4x1080ti"
     mine = "box.toml"
 
@@ -31,7 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 import hwmodels.errors
 import workloads
@@ -49,9 +48,9 @@ def _many(value: object) -> object:
     return cast(object, value) if isinstance(value, list) else [value]
 
 
-def _names(value: object) -> object:
-    """Labels and names, from one name, a list, or a table."""
-    return cast(object, value) if isinstance(value, Mapping | list) else [value]
+def _kind(value: object) -> str:
+    """Tell a table of labels from a list (or one name)."""
+    return "table" if isinstance(value, Mapping) else "list"
 
 
 def _quantity(quantity: Quantity) -> BeforeValidator:
@@ -77,8 +76,10 @@ def _width(value: object) -> object:
 
 
 Count = Annotated[int, Field(ge=1)]
-Names = Annotated[list[str] | dict[str, str], BeforeValidator(_names)]
 Words = Annotated[list[str], BeforeValidator(_many)]
+Names = Annotated[
+    Annotated[Words, Tag("list")] | Annotated[dict[str, str], Tag("table")], Discriminator(_kind)
+]
 Counts = Annotated[list[Count], BeforeValidator(_many)]
 Bandwidth = Annotated[str | None, _quantity("bandwidth")]
 Seconds = Annotated[str | None, _quantity("time")]
@@ -225,5 +226,5 @@ def _sentence(error: Mapping[str, Any], top: type[BaseModel], data: object) -> s
     return f"{what}: {message[:1].lower()}{message[1:]}{shown}."
 
 
-_UNIONS = ("list[str]", "dict[str,str]", "bool", "int", "str")
+_UNIONS = ("list", "table", "bool", "int", "str")
 """What pydantic adds to a place to say which member of a union it tried."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from study_runs import BOX, tiny
 
 import hwmodels
 import workloads
 from hwmodels.errors import CommodiousError, InvalidInput, UnknownName
 from sim.study.study import Study
-from study_runs import BOX, tiny
 
 GOOD: dict[str, Any] = {
     "model": "gpt2-small", "server": BOX, "schedule": "harmony-pp", "minibatch": 8,

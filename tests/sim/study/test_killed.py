@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from study_runs import many
 
 from sim.study import cluster, pool
 from sim.study.evaluate import evaluate
 from sim.study.point import version
-from study_runs import many
 
 ROOT = Path(__file__).parents[3]
 POINTS = 2000

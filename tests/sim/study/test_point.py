@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from study_runs import BOX, small, tiny
 
 import hwmodels
 import workloads
 from sim.study import point
 from sim.study.point import keys
 from sim.study.study import Study
-from study_runs import BOX, small, tiny
 
 ROOT = Path(__file__).parents[3]
 ASKED: dict[str, Any] = {

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from study_runs import small, tiny
 
 from hwmodels.errors import InvalidInput
 from sim.study import store, table
 from sim.study.evaluate import Outcome
 from sim.study.point import SCHEMA, keys
 from sim.study.study import Study
-from study_runs import small, tiny
 
 OK = Outcome("ok", "", {"iteration_time_s": 1.5, "swap_bytes": 7}, ("a note",), 0.25)
 
@@ -44,8 +45,6 @@ def test_grid_to_points_to_store_to_rows(minibatch: Any, shares: Any, data: Any)
     names = keys(study.points)
     assert len(set(names)) == len(names)
     given = [data.draw(outcomes) for _ in names]
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.study"
         with store.opened(path, create=True) as file:

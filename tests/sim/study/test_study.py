@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+from study_runs import BOX, bomb, many, small, tiny
 
 import hwmodels
 import sim
@@ -15,7 +15,6 @@ import workloads
 from hwmodels.errors import CommodiousError, InvalidInput, UnknownName
 from sim.study import evaluate, pool
 from sim.study.study import Study
-from study_runs import BOX, bomb, many, small, tiny
 
 
 def refuse(point: Any) -> Any:
@@ -59,7 +58,10 @@ def test_failures_are_rows_with_their_reason(tmp_path: Path) -> None:
     assert "too much" in rows["dp", 4, False, 4][1]
     assert rows["dp", 6, False, 4][0] == "invalid"
     assert "does not divide" in rows["dp", 6, False, 4][1]
-    assert rows["gpipe", 4, True, 4] == ("invalid", "schedule gpipe has no knob 'pack'; it has none")
+    assert rows["gpipe", 4, True, 4] == (
+        "invalid",
+        "schedule gpipe has no knob 'pack'; it has none",
+    )
     assert {status for (*_, gpus), (status, _) in rows.items() if gpus == 5} == {"invalid"}
     failed = table[table.status != "ok"]
     assert failed.iteration_time_s.isna().all()
@@ -204,13 +206,12 @@ def test_a_point_that_kills_two_workers_is_an_error_and_the_study_goes_on(tmp_pa
     assert "died 2 times (SIGKILL)" in table.reason[1]
 
 
-def test_workers_that_cannot_start_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:A worker process died")
+def test_workers_that_cannot_start_are_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(pool, "_work", math.prod)  # takes no pipe: every worker ends at once
-    with (
-        warnings.catch_warnings(),
-        pytest.raises(CommodiousError, match="__main__"),
-    ):
-        warnings.simplefilter("ignore")
+    with pytest.raises(CommodiousError, match="__main__"):
         many(8).run(tmp_path / "a.study", processes=2)
 
 
