@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from sim.study.point import Point
@@ -25,10 +24,35 @@ _GUESS = 4
 
 
 class Done(NamedTuple):
-    """A finished point: its size as `size` has it, and the seconds that it took."""
+    """Sums over finished points, so that one more costs the same however many there are.
 
-    size: float
-    seconds: float
+    Attributes
+    ----------
+    count : int
+        Points.
+    size, seconds : float
+        Sums of their sizes and of the seconds that they took.
+    size2, both, seconds2 : float
+        Sums of size squared, size times seconds, and seconds squared.
+    """
+
+    count: int = 0
+    size: float = 0.0
+    seconds: float = 0.0
+    size2: float = 0.0
+    both: float = 0.0
+    seconds2: float = 0.0
+
+    def plus(self, size: float, seconds: float) -> Done:
+        """Add a point."""
+        return Done(
+            self.count + 1,
+            self.size + size,
+            self.seconds + seconds,
+            self.size2 + size * size,
+            self.both + size * seconds,
+            self.seconds2 + seconds * seconds,
+        )
 
 
 def size(point: Point) -> float:
@@ -41,7 +65,7 @@ def size(point: Point) -> float:
     return _FIXED + len(point.model.layers) * max(1.0, microbatches)
 
 
-def left(done: Sequence[Done], elapsed: float, rest: float) -> str:
+def left(done: Done, elapsed: float, rest: float) -> str:
     """Say how long the rest takes.
 
     The rest is taken to need as much time for its size as the finished points did, start of the
@@ -51,7 +75,7 @@ def left(done: Sequence[Done], elapsed: float, rest: float) -> str:
 
     Parameters
     ----------
-    done : sequence of Done
+    done : Done
         Points finished by this run.
     elapsed : float
         Seconds since this run started.
@@ -60,32 +84,34 @@ def left(done: Sequence[Done], elapsed: float, rest: float) -> str:
 
     Examples
     --------
-    >>> left([Done(10, 1.0)] * 60, 60.0, 1200.0)
-    'about 2 min left'
-    >>> left([Done(10, 0.1), Done(10, 4.0)] * 5, 20.0, 1000.0)
-    '1 to 5 min left'
-    >>> left([], 1.0, 1000.0)
+    >>> done = Done()
+    >>> left(done, 1.0, 1200.0)
     'time left not known yet'
+    >>> for _ in range(6):
+    ...     done = done.plus(10, 0.5).plus(10, 3.5)
+    >>> left(done, 24.0, 1200.0)
+    '2 to 6 min left'
+    >>> for _ in range(600):
+    ...     done = done.plus(10, 2.0)
+    >>> left(done, 1224.0, 1200.0)
+    'about 4 min left'
     """
-    whole = sum(x.size for x in done)
-    if len(done) < _FEW or whole == 0:
+    if done.count < _FEW or done.size == 0:
         return "time left not known yet"
-    expected = elapsed * rest / whole
+    expected = elapsed * rest / done.size
     doubt = 2 * _relative_error(done)
     if doubt <= _SURE:
         return f"about {_time(expected)} left"
-    low, high = expected * max(0.0, 1 - doubt), expected * (1 + doubt)
-    return f"{_range(low, high)} left"
+    return f"{_range(expected * max(0.0, 1 - doubt), expected * (1 + doubt))} left"
 
 
-def _relative_error(done: Sequence[Done]) -> float:
+def _relative_error(done: Done) -> float:
     """Give the standard error of seconds over size, relative to that ratio."""
-    count, seconds = len(done), sum(x.seconds for x in done)
-    ratio = seconds / sum(x.size for x in done)
-    if ratio == 0:
+    if done.seconds == 0:
         return 0.0
-    spread = sum((x.seconds - ratio * x.size) ** 2 for x in done)
-    return math.sqrt(spread * count / (count - 1)) / seconds
+    ratio = done.seconds / done.size
+    spread = done.seconds2 - 2 * ratio * done.both + ratio * ratio * done.size2
+    return math.sqrt(max(0.0, spread) * done.count / (done.count - 1)) / done.seconds
 
 
 def _unit(seconds: float) -> tuple[float, str]:

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,10 +157,9 @@ class Study:
 
         if processes is not None and (type(processes) is not int or processes < 1):
             raise InvalidInput(f"processes is {processes!r}; it must be a whole number from 1 on.")
-        names = keys(self.points)
         with store.opened(path, create=True) as file:
             self._finished = file.outcomes(version())
-            ours = dict(zip(names, self.points, strict=True))
+            ours = dict(zip(self._keys, self.points, strict=True))
             todo = [key for key in ours if not self._has(key)]
             with (
                 bar.shown(progress) as step,
@@ -174,6 +174,10 @@ class Study:
                         "with this file again to go on"
                     ) from None
         return self.table
+
+    @cached_property
+    def _keys(self) -> list[str]:
+        return keys(self.points)
 
     def _has(self, key: str) -> bool:
         return key in self._finished and self._finished[key].status != "error"
@@ -204,7 +208,7 @@ class Study:
         """Write outcomes as they come, and say how far it is."""
         start, now = time.perf_counter(), version()
         sizes = [estimate.size(ours[key]) for key in todo]
-        rest, done = sum(sizes), list[estimate.Done]()
+        rest, done = sum(sizes), estimate.Done()
         places = {key: at for at, key in enumerate(ours)}
         old = len(ours) - len(todo)
         step(old, len(ours), "")
@@ -212,15 +216,19 @@ class Study:
             key = todo[at]
             file.add(key, now, places[key], ours[key].settings, outcome)
             self._finished[key] = outcome
-            done.append(estimate.Done(sizes[at], outcome.seconds))
+            done = done.plus(sizes[at], outcome.seconds)
             rest -= sizes[at]
-            said = estimate.left(done, time.perf_counter() - start, rest) if rest > 0 else ""
-            step(old + len(done), len(ours), said)
+            said = (
+                estimate.left(done, time.perf_counter() - start, rest)
+                if done.count < len(todo)
+                else ""
+            )
+            step(old + done.count, len(ours), said)
 
     @property
     def rows(self) -> list[table.Row]:
         """Rows of the points that the last run has finished."""
-        pairs = zip(keys(self.points), self.points, strict=True)
+        pairs = zip(self._keys, self.points, strict=True)
         return [
             table.row(point.settings, self._finished[key])
             for key, point in pairs
@@ -235,7 +243,7 @@ class Study:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader must know of the results: estimates and choices, each once."""
-        found = (self._finished.get(key) for key in keys(self.points))
+        found = (self._finished.get(key) for key in self._keys)
         return tuple(dict.fromkeys(note for x in found if x is not None for note in x.notes))
 
     def plot(
