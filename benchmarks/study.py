@@ -1,7 +1,7 @@
 """Speed of studies: one process against several, and showing again what is kept.
 
 Two studies: ``small``, 2,000 points of milliseconds (starting processes and writing rows weigh
-most), and ``large``, 48 points of GPT-2 XL and BERT-Large. Each is run in one process, then in
+most), and ``large``, 180 points of GPT-2 XL and BERT-Large. Each is run in one process, then in
 ``--processes``, each time into a new study file, in turn and ``--repeat`` times; the table has the
 medians in seconds. ``again`` is the time to run the study on a file that has all its points,
 measured in a fresh process from its start, imports included. The last columns are the time in one
@@ -44,11 +44,11 @@ def small() -> sim.Study:
 
 
 def large() -> sim.Study:
-    """48 points of models that people train."""
+    """180 points of models that people train."""
     return sim.Study.grid(
         model=["gpt2-xl", "bert-large"], server=BOX, sequence=512,
         schedule=["harmony-pp", "harmony-dp", "dp-pager"], minibatch=[16, 32],
-        with_link=[("uplink0", f"{rate} GB/s") for rate in (6, 12, 18, 25)],
+        with_link=[("uplink0", f"{rate} GB/s") for rate in range(6, 36, 2)],
     )  # fmt: skip
 
 

@@ -28,15 +28,15 @@ class Done(NamedTuple):
 
     Attributes
     ----------
-    count : int
-        Points.
+    points : int
+        How many.
     size, seconds : float
         Sums of their sizes and of the seconds that they took.
     size2, both, seconds2 : float
         Sums of size squared, size times seconds, and seconds squared.
     """
 
-    count: int = 0
+    points: int = 0
     size: float = 0.0
     seconds: float = 0.0
     size2: float = 0.0
@@ -46,7 +46,7 @@ class Done(NamedTuple):
     def plus(self, size: float, seconds: float) -> Done:
         """Add a point."""
         return Done(
-            self.count + 1,
+            self.points + 1,
             self.size + size,
             self.seconds + seconds,
             self.size2 + size * size,
@@ -96,7 +96,7 @@ def left(done: Done, elapsed: float, rest: float) -> str:
     >>> left(done, 1224.0, 1200.0)
     'about 4 min left'
     """
-    if done.count < _FEW or done.size == 0:
+    if done.points < _FEW or done.size == 0:
         return "time left not known yet"
     expected = elapsed * rest / done.size
     doubt = 2 * _relative_error(done)
@@ -111,7 +111,7 @@ def _relative_error(done: Done) -> float:
         return 0.0
     ratio = done.seconds / done.size
     spread = done.seconds2 - 2 * ratio * done.both + ratio * ratio * done.size2
-    return math.sqrt(max(0.0, spread) * done.count / (done.count - 1)) / done.seconds
+    return math.sqrt(max(0.0, spread) * done.points / (done.points - 1)) / done.seconds
 
 
 def _unit(seconds: float) -> tuple[float, str]:

@@ -220,10 +220,10 @@ class Study:
             rest -= sizes[at]
             said = (
                 estimate.left(done, time.perf_counter() - start, rest)
-                if done.count < len(todo)
+                if done.points < len(todo)
                 else ""
             )
-            step(old + done.count, len(ours), said)
+            step(old + done.points, len(ours), said)
 
     @property
     def rows(self) -> list[table.Row]:
