@@ -82,7 +82,7 @@ def lines(
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
         _legend(figure, colour, looks, failed=len(rows) - len(ran), of=len(rows))
-        figure.suptitle(_title(rows, y, x), x=0.01, ha="left", fontsize=9.5)
+        figure.suptitle(_title(rows, y, x, len(panels)), x=0.01, ha="left", fontsize=9.5)
         return save(figure, path)
 
 
@@ -200,11 +200,14 @@ def _legend(
         figure.legend(handles=entries, loc="outside lower center", ncols=4, title=title)
 
 
-def _title(rows: Sequence[Row], y: str, x: str) -> str:
-    """Say what is drawn, and the settings that all rows share."""
+def _title(rows: Sequence[Row], y: str, x: str, panels: int) -> str:
+    """Say what is drawn, how to read it, and the settings that all rows share."""
+    scales = "; each panel has its own scale" if panels > 1 else ""
     same = [name for name in table.settings(rows) if name not in table.varying(rows)]
     shared = [_said(name, rows[0].get(name)) for name in same]
-    return "\n".join([f"{_plain(y)} over {_plain(x)}", *([" · ".join(shared)] if shared else [])])
+    return "\n".join(
+        [f"{_plain(y)} over {_plain(x)}{scales}", *([" · ".join(shared)] if shared else [])]
+    )
 
 
 def _said(name: str, value: Any) -> str:

@@ -245,6 +245,7 @@ def test_picture_has_a_panel_for_what_else_varies(tmp_path: Path) -> None:
     assert [axes.get_title(loc="left") for axes in panels] == [
         f"microbatch {u}\ndegraded uplink0 {x}" for u in (1, 2) for x in (0.5, 1)
     ]
+    assert "each panel has its own scale" in figure.get_suptitle()
     ours = table[(table.microbatch == 1) & (table.degraded == "uplink0 1")]
     for at, name in enumerate(("dp", "1f1b")):
         wanted = ours[ours.schedule == name]
