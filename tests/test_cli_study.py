@@ -83,7 +83,9 @@ def test_installed_command_is_interrupted_and_goes_on(folder: Path) -> None:
     """Ctrl-C on the whole group, as a terminal sends it; then the same command again."""
     (folder / "swap.toml").write_text(STUDY.replace("[4, 6, 8]", f"{list(range(4, 404, 4))}"))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    command = [sys.executable, "-c", "from sim.cli import main; main()"]
+    # A job in the background of a shell ignores Ctrl-C and so do its children: undo that here.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heed}; from sim.cli import main; main()"]
     command += ["study", "run", "swap.toml", "--processes", "2"]
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
