@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hwmodels import edits
 from hwmodels.check import check
 from hwmodels.errors import InvalidInput
 from hwmodels.gpu import GPU
@@ -264,6 +265,102 @@ class Server:
             new = replace(new, duplex=parse(duplex, "bandwidth", f"Link {name!r}"))
         links = tuple(new if link.name == name else link for link in self.parts.links)
         return Server(replace(self.parts, links=links))
+
+    def with_gpus(self, count: int) -> Server:
+        """Return the same server with only its first ``count`` GPUs plugged in.
+
+        Slots, switches and root complexes stay, and so do the NVLinks among the GPUs that stay.
+
+        Parameters
+        ----------
+        count : int
+            1 to the number of GPUs.
+
+        Raises
+        ------
+        InvalidInput
+            If there are not that many.
+
+        Examples
+        --------
+        >>> import hwmodels
+        >>> hwmodels.server("dgx-1").with_gpus(4).gpus
+        ('gpu0', 'gpu1', 'gpu2', 'gpu3')
+        """
+        return Server(edits.with_gpus(self.parts, count))
+
+    def with_pcie(self, generation: int, lanes: int) -> Server:
+        """Return the same server with other PCIe slots and switches.
+
+        Every PCIe link changes except those of NVMe drives. A GPU's own link is no better than
+        the GPU's connector: a gen3 card in a gen4 slot runs at gen3. What was measured below the
+        rate of the old width (links, and a GPU's ``h2d``, ``d2h`` and ``peer``) keeps its share
+        of the rate and is listed in ``parts.unverified``; caps of root complexes stay.
+
+        Parameters
+        ----------
+        generation : int
+            1 to 6.
+        lanes : int
+            1 to 32.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no such PCIe.
+
+        Examples
+        --------
+        >>> import hwmodels
+        >>> str(hwmodels.server("8x4090").with_pcie(3, 8).link("pcie0").width)
+        'gen3 x8'
+        """
+        return Server(edits.with_pcie(self.parts, generation, lanes))
+
+    def with_memory(self, host: str | None = None, gpu: str | None = None) -> Server:
+        """Return the same server with another amount of memory.
+
+        Parameters
+        ----------
+        host : str, optional
+            Memory of all NUMA nodes together, in equal parts, such as ``"256 GiB"``.
+        gpu : str, optional
+            Memory of every GPU as sold, such as ``"24 GiB"``; driver and context take as much of
+            it as before, and the speed stays.
+
+        Raises
+        ------
+        InvalidInput
+            If a size cannot be used, or none is given.
+
+        Examples
+        --------
+        >>> import hwmodels
+        >>> hwmodels.server("dgx-1").with_memory(host="64 GiB").memory("host1") // 2**30
+        32
+        """
+        return Server(edits.with_memory(self.parts, host, gpu))
+
+    def degraded(self, name: str, factor: float) -> Server:
+        """Return the same server with one link at a part of its bandwidth.
+
+        Stands for a worn cable, a card that trained at fewer lanes, or traffic of others.
+
+        Parameters
+        ----------
+        name : str
+            Link.
+        factor : float
+            Share of the bandwidth that is left, above 0 and at most 1.
+
+        Raises
+        ------
+        UnknownName
+            If there is no such link.
+        InvalidInput
+            If the factor cannot be used.
+        """
+        return Server(edits.degraded(self.parts, self.link(name), factor))
 
     def unlimited(self) -> Server:
         """Return the same devices with links, memories and cores that never limit anything.

@@ -13,5 +13,6 @@ from __future__ import annotations
 from sim.compare import Comparison, Result, compare
 from sim.explain import Explanation
 from sim.run import Run, simulate
+from sim.study.study import Study
 
-__all__ = ["Comparison", "Explanation", "Result", "Run", "compare", "simulate"]
+__all__ = ["Comparison", "Explanation", "Result", "Run", "Study", "compare", "simulate"]

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from hwmodels.errors import CommodiousError, InvalidInput
-from sim import cli_inputs, cli_lists, cli_tables
+from sim import cli_inputs, cli_lists, cli_study, cli_tables
 
 app = typer.Typer(
     name="commodious",
@@ -159,6 +159,7 @@ app.command(epilog="Example: commodious schedules harmony-pp")(cli_lists.schedul
 app.command(epilog="Example: nvidia-smi topo -m | commodious topo - --gpu rtx-4090 > box.toml")(
     cli_lists.topo
 )
+app.add_typer(cli_study.app)
 
 # Every mistake in the use of an option is a kind of this; the class itself has no public name.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]

@@ -94,6 +94,11 @@ def _console() -> Console:
     return Console(highlight=False, emoji=False, markup=False)
 
 
+def width() -> int:
+    """Characters in a line of the terminal."""
+    return _console().width
+
+
 def percent(share: float) -> str:
     """Share as a whole percentage."""
     return f"{100 * share:.0f} %"

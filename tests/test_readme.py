@@ -67,4 +67,4 @@ def test_every_file_it_mentions_exists() -> None:
 
 def test_every_command_is_shown() -> None:
     shown = set(re.findall(r"commodious (\w+)", " ".join(blocks("sh"))))
-    assert shown == {"run", "compare", "servers", "models", "schedules", "gpus", "topo"}
+    assert shown == {"run", "compare", "servers", "models", "schedules", "gpus", "topo", "study"}
