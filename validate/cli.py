@@ -162,13 +162,15 @@ def validate(
         raise KeyboardInterrupt
 
 
-def _measure(device: str, gpus: int, net: str, seconds: float) -> Measurements:
+def _measure(device: str, gpus: int, seconds: float) -> Measurements:
+    """Measure with the layers of all networks that ``validate`` runs."""
+    from validate.bench import Chain
     from validate.bench import bench as measure
-    from validate.usual import usual
+    from validate.usual import NETS, usual
 
-    layers, make = usual(net, device)
+    networks = [Chain(net.layers, net.batch(4)) for net in (usual(name, device) for name in NETS)]
     with cli_tables.progress() as step:
-        return measure(device, gpus, layers, example=make(4), budget_seconds=seconds, progress=step)
+        return measure(device, gpus, networks, budget_seconds=seconds, progress=step)
 
 
 def _times(server: str) -> LayerProfile | None:
