@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from hwmodels.compute import LayerWork, Phase, Work
 from workloads.model import Model, Weight
-from workloads.schedule import Tensor, TensorKind
+from workloads.schedule import NEW, Tensor, TensorKind
 from workloads.tasks import Pack, Span, Task, units
 
 Sizes = Callable[[Weight], int]
@@ -62,7 +62,7 @@ class Training:
         if found is None:
             found = self._ids[(kind, layer, span)] = len(self.tensors)
             name = f"{mark}[{self.model.layers[layer].name}]{span[0]}:{span[1]}"
-            self.tensors.append(Tensor(found, kind, name, nbytes, layer, span))
+            self.tensors.append(NEW(Tensor, (found, kind, name, nbytes, layer, span, ())))
         return found
 
     def _block(self, kind: TensorKind, unit: int, copy: str, mark: str, sizes: Sizes) -> int:
@@ -252,12 +252,12 @@ class Training:
             writes += self._stash(pack, span)
         samples = span[1] - span[0]
         weights = self.weights(pack, copy)
-        return Task(
+        return NEW(Task, (
             "compute", device, "forward", pack, span,
             weights + self.inputs(first, span), tuple(writes), visit,
             self.work("forward", pack, samples),
-            0 if save else self._working("forward", pack, samples),
-        )  # fmt: skip
+            0 if save else self._working("forward", pack, samples), 0, (),
+        ))  # fmt: skip
 
     def recompute(
         self, device: str, pack: Pack, span: Span, copy: str = "", visit: int = 0, *,
@@ -269,11 +269,11 @@ class Training:
         """
         samples = span[1] - span[0]
         weights = self.weights(pack, copy)
-        return Task(
+        return NEW(Task, (
             "compute", device, phase, pack, span,
             weights + self.inputs(pack[0], span), self._stash(pack, span), visit,
-            self.work(phase, pack, samples),
-        )  # fmt: skip
+            self.work(phase, pack, samples), 0, 0, (),
+        ))  # fmt: skip
 
     def backward(
         self, device: str, pack: Pack, span: Span, copy: str = "", visit: int = 0, *,
@@ -289,13 +289,16 @@ class Training:
         reads = self.weights(pack, copy) + self.inputs(pack[0], span)
         reads += self._stash(pack, span) + self._output_gradient(pack[1] + 1, span)
         made = self.gradients(pack, named)
-        reads += tuple(tensor for tensor in made if tensor in self._started)
-        self._started.update(made)
-        return Task(
+        if self._started.issuperset(made):
+            reads += made
+        else:
+            reads += tuple(tensor for tensor in made if tensor in self._started)
+            self._started.update(made)
+        return NEW(Task, (
             "compute", device, "backward", pack, span, reads,
             made + self._output_gradient(pack[0], span), visit,
-            self.work("backward", pack, samples), self._working("backward", pack, samples),
-        )  # fmt: skip
+            self.work("backward", pack, samples), self._working("backward", pack, samples), 0, (),
+        ))  # fmt: skip
 
     def reduce(
         self, devices: Sequence[str], unit: int, copies: Sequence[str], visit: int = 0
