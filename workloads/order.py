@@ -58,11 +58,12 @@ def by_time(tasks: Sequence[Task], profile: LayerProfile | None) -> list[Task]:
     cost: dict[int, float] = {}
     starts: list[float] = []
     for task in tasks:
-        lane = _lane(task)
+        lane = task.device if task.kind == "compute" else f"{task.kind}:{','.join(task.group)}"
         begin = lane_free.get(lane, 0.0)
         for tensor in task.reads:
-            if tensor in ended and ended[tensor] > begin:
-                begin = ended[tensor]
+            written = ended.get(tensor, 0.0)
+            if written > begin:
+                begin = written
         end = begin
         if task.work is not None:
             key = id(task.work)
@@ -73,7 +74,7 @@ def by_time(tasks: Sequence[Task], profile: LayerProfile | None) -> list[Task]:
         for tensor in task.writes:
             ended[tensor] = end
         starts.append(begin)
-    return [tasks[i] for i in sorted(range(len(tasks)), key=lambda i: (starts[i], i))]
+    return [tasks[i] for i in sorted(range(len(tasks)), key=starts.__getitem__)]
 
 
 def weight(work: Work, profile: LayerProfile | None) -> float:
@@ -81,9 +82,3 @@ def weight(work: Work, profile: LayerProfile | None) -> float:
     if profile is not None:
         return sum(profile.seconds(p.layer, p.phase, p.samples) for p in work.parts)
     return sum(part.flops for part in work.parts) or float(len(work.parts))
-
-
-def _lane(task: Task) -> str:
-    if task.kind == "compute":
-        return task.device
-    return f"{task.kind}:{','.join(task.group)}"

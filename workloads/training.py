@@ -11,11 +11,33 @@ from itertools import pairwise
 
 from hwmodels.compute import LayerWork, Phase, Work
 from workloads.model import Model, Weight
+from workloads.order import weight
 from workloads.schedule import NEW, Tensor, TensorKind
 from workloads.tasks import Pack, Span, Task, units
 
 Sizes = Callable[[Weight], int]
 """Bytes that one kind of tensor takes for a block of parameters."""
+
+
+def layer_work(model: Model, phase: Phase, index: int, samples: int) -> LayerWork:
+    """Work of layer ``index`` for one microbatch: forward, recompute or backward."""
+    layer = model.layers[index]
+    held = sum([model.weight_bytes(weight) for weight in layer.weights])
+    row = layer.profile_row or layer.name
+    dtype = model.precision.compute
+    if phase == "backward":
+        made = sum([model.gradient_bytes(weight) for weight in layer.weights])
+        nbytes = layer.backward_bytes * samples + held + made
+        flops = layer.backward_flops * samples
+        return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.backward_kernels)
+    nbytes = layer.forward_bytes * samples + held
+    flops = layer.forward_flops * samples
+    return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.forward_kernels)
+
+
+def layer_cost(model: Model, phase: Phase, index: int, samples: int) -> float:
+    """Relative duration of layer ``index`` for one microbatch, as `workloads.order.weight`."""
+    return weight(Work((layer_work(model, phase, index, samples),)), model.profile)
 
 
 class Training:
@@ -160,23 +182,11 @@ class Training:
         key = (phase, pack[0], pack[1], samples)
         found = self._work.get(key)
         if found is None:
-            parts = tuple(self._part(phase, i, samples) for i in range(pack[0], pack[1] + 1))
-            found = self._work[key] = Work(parts)
+            layers = range(pack[0], pack[1] + 1)
+            found = self._work[key] = Work(
+                tuple(layer_work(self.model, phase, i, samples) for i in layers)
+            )
         return found
-
-    def _part(self, phase: Phase, index: int, samples: int) -> LayerWork:
-        layer = self.model.layers[index]
-        held = sum(self.model.weight_bytes(weight) for weight in layer.weights)
-        row = layer.profile_row or layer.name
-        dtype = self.model.precision.compute
-        if phase == "backward":
-            made = sum(self.model.gradient_bytes(weight) for weight in layer.weights)
-            nbytes = layer.backward_bytes * samples + held + made
-            flops = layer.backward_flops * samples
-            return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.backward_kernels)
-        nbytes = layer.forward_bytes * samples + held
-        flops = layer.forward_flops * samples
-        return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.forward_kernels)
 
     def _update_work(self, unit: int) -> Work:
         block = self.units[unit]

@@ -135,7 +135,7 @@ class Lookahead:
         return most
 
     def visit_tasks(self, device: str) -> tuple[Sequence[int], int, int]:
-        """Tasks of ``device``, and where in them: the next one, and the end of the running visit."""
+        """Tasks of ``device``, and where in them the next one and the end of the visit are."""
         starts, following = self._starts[device], self._now[device] + 1
         lane = self._lane[device]
         end = starts[following] if following < len(starts) else len(lane)

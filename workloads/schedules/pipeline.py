@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from workloads.order import by_time, merge, weight
+from hwmodels.compute import Phase
+from workloads.order import by_time, merge
 from workloads.packing import balance
 from workloads.residency.policy import Policy
 from workloads.schedule import Schedule
 from workloads.schedules.assemble import assemble
 from workloads.schedules.info import Job
 from workloads.tasks import Pack, Span, Task, split
-from workloads.training import Training
+from workloads.training import Training, layer_cost
 
 Order = Literal["gpipe", "1f1b"]
 
@@ -42,13 +43,12 @@ def one_f_one_b_order(microbatches: int, stages: int, stage: int) -> list[Turn]:
 
 def stages(job: Job, count: int, *, recompute: bool) -> tuple[Pack, ...]:
     """Cut the layers into stages of nearly equal compute."""
-    last = len(job.model.layers)
-    training = Training(job.model, range(last), range(last), [(0, job.microbatch)])
-    costs: list[float] = []
-    for i in range(last):
-        phases = ("forward", "backward", "recompute") if recompute else ("forward", "backward")
-        works = [training.work(phase, (i, i), job.microbatch) for phase in phases]
-        costs.append(sum(weight(work, job.model.profile) for work in works))
+    model, size = job.model, job.microbatch
+    phases: tuple[Phase, ...] = ("forward", "backward")
+    if recompute:
+        phases += ("recompute",)
+    layers = range(len(model.layers))
+    costs = [sum([layer_cost(model, phase, i, size) for phase in phases]) for i in layers]
     return balance(costs, count)
 
 
