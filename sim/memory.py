@@ -10,10 +10,10 @@ measured one (`order`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,11 @@ from workloads.schedule import Place, Schedule, Tensor
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+Group = tuple[Place, ...]
+"""Places that one operation takes or gives back."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 _NBYTES = itemgetter(Tensor._fields.index("nbytes"))
 
@@ -54,12 +59,22 @@ class Steps(NamedTuple):
     op: Ints
 
 
-class _Numbers(dict[str, int]):
-    """Numbers devices in the order in which they are first asked for."""
+class Numbers(dict[Key, int]):
+    """Numbers keys in the order in which they are first asked for."""
 
-    def __missing__(self, device: str) -> int:
-        self[device] = found = len(self)
+    def __missing__(self, key: Key) -> int:
+        self[key] = found = len(self)
         return found
+
+
+class _Places(NamedTuple):
+    """Groups of places taken apart; ``many`` says how many places each group has."""
+
+    devices: tuple[str, ...]
+    device: NDArray[np.uint16]
+    nbytes: Ints
+    tensor: NDArray[np.int32]
+    many: NDArray[np.int32]
 
 
 def order(start: Floats, end: Floats) -> Ints:
@@ -79,36 +94,11 @@ def steps(schedule: Schedule, sequence: Ints) -> Steps:
     return ledger.steps(sequence)
 
 
-class _Column:
-    """Places of one operation after another, taken apart piece by piece."""
-
-    def __init__(self, number: _Numbers) -> None:
-        self._number = number
-        self._tensor = [np.zeros(0, np.int32)]
-        self._device = [np.zeros(0, np.uint16)]
-        self._count = [np.zeros(0, np.int32)]
-
-    def read(self, groups: Sequence[Sequence[Place]]) -> None:
-        """Add the places of more operations."""
-        self._count.append(np.fromiter(map(len, groups), np.int32, len(groups)))
-        places = list(chain.from_iterable(groups))
-        if places:
-            tensor, device = zip(*places, strict=True)
-            number = map(self._number.__getitem__, device)
-            self._tensor.append(np.array(tensor, np.int32))
-            self._device.append(np.fromiter(number, np.uint16, len(device)))
-
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.int32]]:
-        """Tensor and device of each place, and places of each operation."""
-        return (
-            np.concatenate(self._tensor),
-            np.concatenate(self._device),
-            np.concatenate(self._count),
-        )
-
-
 class Ledger:
     """Memory that the operations of a schedule take and give back.
+
+    Many operations take or give back the same places, in every iteration anew; a group of places
+    is taken apart once.
 
     Parameters
     ----------
@@ -117,42 +107,57 @@ class Ledger:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._number = _Numbers({device: i for i, device in enumerate(schedule.capacity)})
-        self._allocs, self._frees = _Column(self._number), _Column(self._number)
+        self._group = Numbers[Group]()
+        self._initial = self._group[schedule.initial]
+        self._allocs = [np.zeros(0, np.int32)]
+        self._frees = [np.zeros(0, np.int32)]
 
-    def read(self, allocs: Sequence[Sequence[Place]], frees: Sequence[Sequence[Place]]) -> None:
+    def read(self, allocs: Sequence[Group], frees: Sequence[Group]) -> None:
         """Read the next operations, those of a piece that stays in the cache at a time."""
-        self._allocs.read(allocs)
-        self._frees.read(frees)
+        for column, groups in ((self._allocs, allocs), (self._frees, frees)):
+            numbers = map(self._group.__getitem__, groups)
+            column.append(np.fromiter(numbers, np.int32, len(groups)))
 
     def steps(self, sequence: Ints) -> Steps:
         """All changes, in the order of ``sequence``; every operation must have been read."""
-        tensor, device, nbytes, counts = self._places()
-        many, entries = _in_order(sequence, counts)
+        places = self._places()
+        many, entries = self._in_order(sequence, places.many)
         op = np.concatenate([[-1], np.where(sequence < 0, ~sequence, sequence)])
         return Steps(
-            tuple(self._number),
-            device[entries],
-            nbytes[entries],
-            tensor[entries],
+            places.devices,
+            places.device[entries],
+            places.nbytes[entries],
+            places.tensor[entries],
             np.repeat(op, many),
         )
 
-    def _places(self) -> tuple[NDArray[np.int32], NDArray[np.uint16], Ints, NDArray[np.int32]]:
-        """Tensor, device and bytes of each place, and places of each row.
-
-        Row i has what op i gives back, row total + i what it takes, the last one what is there
-        before the first op.
-        """
-        initial = _Column(self._number)
-        initial.read([self._schedule.initial])
-        parts = [column.arrays() for column in (self._frees, self._allocs, initial)]
-        tensor, device, counts = map(np.concatenate, zip(*parts, strict=True))
+    def _places(self) -> _Places:
+        """Take all groups apart: as they are taken, and then as they are given back."""
+        number = Numbers[str]({device: i for i, device in enumerate(self._schedule.capacity)})
+        count = np.fromiter(map(len, self._group), np.int32, len(self._group))
+        pairs = list(chain.from_iterable(self._group))
+        tensor = np.array([tensor for tensor, _ in pairs], np.int32)
+        device = np.array([number[device] for _, device in pairs], np.uint16)
         tensors = self._schedule.tensors
         nbytes = np.fromiter(map(_NBYTES, tensors), np.int64, len(tensors))[tensor]
-        given = nbytes[: len(parts[0][0])]
-        np.negative(given, out=given)
-        return tensor, device, nbytes, counts
+        return _Places(
+            tuple(number),
+            np.tile(device, 2),
+            np.concatenate([nbytes, -nbytes]),
+            np.tile(tensor, 2),
+            np.tile(count, 2),
+        )
+
+    def _in_order(self, sequence: Ints, count: NDArray[np.int32]) -> tuple[NDArray[np.int32], Ints]:
+        """Places of each start and end in the order of a run, and the places themselves."""
+        allocs, frees = np.concatenate(self._allocs), np.concatenate(self._frees)
+        given = len(count) // 2 + frees
+        row = np.concatenate([given, allocs[::-1]])[sequence]  # ~op counts from the end
+        row = np.concatenate([[self._initial], row])
+        many = count[row]
+        ends = np.cumsum(many, dtype=np.int64)
+        first = (np.cumsum(count, dtype=np.int64) - count)[row]
+        return many, np.arange(ends[-1]) + np.repeat(first - ends + many, many)
 
     def peaks(self, sequence: Ints, capacity: Callable[[str], int]) -> dict[str, int]:
         """Largest number of bytes in use at one time on each device; verifies that they fit.
@@ -171,9 +176,9 @@ class Ledger:
         UnknownName
             If ``capacity`` does not know a device.
         """
-        _, device_of, nbytes, counts = self._places()
-        _, entries = _in_order(sequence, counts)
-        device_of, devices = device_of[entries], tuple(self._number)
+        places = self._places()
+        _, entries = self._in_order(sequence, places.many)
+        device_of, devices, nbytes = places.device[entries], places.devices, places.nbytes
         by = np.argsort(device_of, kind="stable")  # 16 bits: in linear time
         level = np.cumsum(nbytes[entries[by]])
         stop = np.cumsum(np.bincount(device_of, minlength=len(devices))).tolist()
@@ -190,16 +195,6 @@ class Ledger:
         if over:
             raise _overflow(self._schedule, self.steps(sequence), *min(over))
         return peak
-
-
-def _in_order(sequence: Ints, counts: NDArray[np.int32]) -> tuple[NDArray[np.int32], Ints]:
-    """Places of each row in the order of a run, and the places themselves."""
-    total = len(sequence) // 2
-    rows = np.concatenate([[2 * total], np.where(sequence < 0, total + ~sequence, sequence)])
-    many = counts[rows]
-    ends = np.cumsum(many, dtype=np.int64)
-    first = (np.cumsum(counts, dtype=np.int64) - counts)[rows]
-    return many, np.arange(ends[-1]) + np.repeat(first - ends + many, many)
 
 
 def _overflow(schedule: Schedule, found: Steps, at: int, capacity: int) -> DoesNotFit:

@@ -20,7 +20,7 @@ from hwmodels.errors import InvalidSchedule
 from sim.chains import Bools, Chains, chains
 from sim.collectives import Phase, phases, traffic
 from sim.fabric import Usage
-from sim.memory import PIECE, Ledger
+from sim.memory import PIECE, Ledger, Numbers
 from workloads.schedule import Op, Schedule
 
 if TYPE_CHECKING:
@@ -112,14 +112,6 @@ class Program:
     chains: Chains
 
 
-class _Numbers(dict[Hashable, int]):
-    """Numbers keys in the order in which they are first asked for."""
-
-    def __missing__(self, key: Hashable) -> int:
-        self[key] = found = len(self)
-        return found
-
-
 def prepare(schedule: Schedule, server: Server, algorithm: str = "ring") -> Program:
     """Make a schedule ready to run on a server.
 
@@ -174,13 +166,13 @@ class _Columns(NamedTuple):
 
 def _columns(schedule: Schedule) -> _Columns:
     """Take operations apart; piece by piece, so that a piece stays in the cache."""
-    numbers = _Numbers()
+    numbers = Numbers[Hashable]()
     ledger = Ledger(schedule)
     lane: list[int] = []
     nbytes: list[int] = []
     after: list[tuple[int, ...]] = []
-    waits: list[int] = []
-    waited: list[int] = []
+    waits = [np.zeros(0, np.int64)]
+    waited = [np.zeros(0, np.int64)]
     for first in range(0, len(schedule.ops), PIECE):
         piece: Any = zip(*schedule.ops[first : first + PIECE], strict=True)
         (ids, kinds, streams, before, devices, names, _, _, works, sizes, peers, groups, _, _,
@@ -192,18 +184,18 @@ def _columns(schedule: Schedule) -> _Columns:
         lane += map(numbers.__getitem__, keys)
         nbytes += sizes
         after += before
-        waits += map(len, before)
-        waited += chain.from_iterable(before)
+        waits.append(np.fromiter(map(len, before), np.int64, len(before)))
+        waited.append(np.fromiter(chain.from_iterable(before), np.int64))
         ledger.read(allocs, frees)
     return _Columns(
-        np.array(lane, np.int32), nbytes, after, np.array(waits, np.int64),
-        np.array(waited, np.int64), ledger,
+        np.array(lane, np.int32), nbytes, after, np.concatenate(waits),
+        np.concatenate(waited), ledger,
     )  # fmt: skip
 
 
 def _queues(lanes: Sequence[Lane], lane: Ids) -> tuple[Ints, Bools]:
     """All operations stream by stream, and which of them, but for the first, follow another."""
-    number = _Numbers({"": 0})
+    number = Numbers[str]({"": 0})
     stream = np.array([number[found.stream] for found in lanes], np.int64)
     # 16 bits sort in linear time
     stream = stream.astype(np.uint16 if len(number) < 1 << 16 else np.int64)[lane]

@@ -61,11 +61,12 @@ def by_time(tasks: Sequence[Task], profile: LayerProfile | None) -> list[Task]:
     cost: dict[int, float] = {}
     starts: list[float] = []
     for task in tasks:
-        lane = _lane(task)
+        lane = task.device if task.kind == "compute" else f"{task.kind}:{','.join(task.group)}"
         begin = lane_free.get(lane, 0.0)
         for tensor in task.reads:
-            if tensor in ended and ended[tensor] > begin:
-                begin = ended[tensor]
+            written = ended.get(tensor, 0.0)
+            if written > begin:
+                begin = written
         end = begin
         if task.work is not None:
             key = id(task.work)
@@ -79,7 +80,7 @@ def by_time(tasks: Sequence[Task], profile: LayerProfile | None) -> list[Task]:
             held.clear()
         starts.append(starts[-1] if together else begin)
         together = task.joined
-    return [tasks[i] for i in sorted(range(len(tasks)), key=lambda i: (starts[i], i))]
+    return [tasks[i] for i in sorted(range(len(tasks)), key=starts.__getitem__)]
 
 
 def weight(work: Work, profile: LayerProfile | None) -> float:
@@ -91,9 +92,3 @@ def weight(work: Work, profile: LayerProfile | None) -> float:
         known = (p for p in work.parts if p.phase != "update" or (p.layer, p.phase) in profile.rows)
         return sum(p.share * profile.seconds(p.layer, p.phase, p.samples) for p in known)
     return sum(part.flops for part in work.parts) or float(len(work.parts))
-
-
-def _lane(task: Task) -> str:
-    if task.kind == "compute":
-        return task.device
-    return f"{task.kind}:{','.join(task.group)}"

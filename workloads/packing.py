@@ -39,12 +39,13 @@ def _greedy(costs: Sequence[float], limit: float, count: int) -> list[Pack]:
     """Fill packs up to ``limit``, leaving at least one layer for each of ``count`` packs."""
     packs: list[Pack] = []
     first, total = 0, 0.0
+    latest = len(costs) - count + 1  # where the next pack must begin
     for index, cost in enumerate(costs):
-        must_close = len(costs) - index <= count - 1 - len(packs)
-        if index > first and (total + cost > limit or must_close):
-            packs.append((first, index - 1))
-            first, total = index, 0.0
         total += cost
+        if (total > limit or index >= latest) and index > first:
+            packs.append((first, index - 1))
+            first, total = index, cost
+            latest += 1
     packs.append((first, len(costs) - 1))
     return packs
 

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from hwmodels.errors import InvalidInput
 from workloads.no_gc import no_gc
-from workloads.schedule import Op, Place, Schedule, Tensor
-
-_NEW = tuple.__new__  # a named tuple's own constructor takes three times as long
+from workloads.schedule import NEW, Op, Place, Schedule, Tensor
 
 
 def repeat(schedule: Schedule, iterations: int) -> Schedule:
@@ -48,7 +46,7 @@ def repeat(schedule: Schedule, iterations: int) -> Schedule:
             renamed = _own_inputs(inputs, tensors)
             ops.append(_barrier(offset - 1, after, inputs, renamed))
             ops += [
-                _NEW(Op, (i + offset, *what, tuple([b + offset for b in waits]), *rest))
+                NEW(Op, (i + offset, *what, tuple([b + offset for b in waits]), *rest))
                 for i, what, waits, rest in rows
             ]
             for i in heads:

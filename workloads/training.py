@@ -12,7 +12,8 @@ from typing import Literal
 
 from hwmodels.compute import LayerWork, Phase, Work
 from workloads.model import Layer, Model, Weight
-from workloads.schedule import Tensor, TensorKind
+from workloads.order import weight
+from workloads.schedule import NEW, Tensor, TensorKind
 from workloads.tasks import Pack, Span, Task, units
 
 Sizes = Callable[[Weight], int]
@@ -20,6 +21,27 @@ Sizes = Callable[[Weight], int]
 
 Half = Literal["backward_input", "backward_weight"]
 """Halves of a backward: what makes the gradient of the input, and what makes those of weights."""
+
+
+def layer_work(model: Model, phase: Phase, index: int, samples: int) -> LayerWork:
+    """Work of layer ``index`` for one microbatch: forward, recompute or backward."""
+    layer = model.layers[index]
+    held = sum([model.weight_bytes(weight) for weight in layer.weights])
+    row = layer.profile_row or layer.name
+    dtype = model.precision.compute
+    if phase == "backward":
+        made = sum([model.gradient_bytes(weight) for weight in layer.weights])
+        nbytes = layer.backward_bytes * samples + held + made
+        flops = layer.backward_flops * samples
+        return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.backward_kernels)
+    nbytes = layer.forward_bytes * samples + held
+    flops = layer.forward_flops * samples
+    return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.forward_kernels)
+
+
+def layer_cost(model: Model, phase: Phase, index: int, samples: int) -> float:
+    """Relative duration of layer ``index`` for one microbatch, as `workloads.order.weight`."""
+    return weight(Work((layer_work(model, phase, index, samples),)), model.profile)
 
 
 class Training:
@@ -66,7 +88,7 @@ class Training:
         if found is None:
             found = self._ids[(kind, layer, span)] = len(self.tensors)
             name = f"{mark}[{self.model.layers[layer].name}]{span[0]}:{span[1]}"
-            self.tensors.append(Tensor(found, kind, name, nbytes, layer, span))
+            self.tensors.append(NEW(Tensor, (found, kind, name, nbytes, layer, span, ())))
         return found
 
     def _block(self, kind: TensorKind, unit: int, copy: str, mark: str, sizes: Sizes) -> int:
@@ -164,25 +186,14 @@ class Training:
         key = (phase, pack[0], pack[1], samples)
         found = self._work.get(key)
         if found is None:
-            parts = tuple(self._part(phase, i, samples) for i in range(pack[0], pack[1] + 1))
-            found = self._work[key] = Work(parts)
+            layers = range(pack[0], pack[1] + 1)
+            found = self._work[key] = Work(tuple(self._part(phase, i, samples) for i in layers))
         return found
 
     def _part(self, phase: Phase | Half, index: int, samples: int) -> LayerWork:
-        layer = self.model.layers[index]
-        held = sum(self.model.weight_bytes(weight) for weight in layer.weights)
-        row = layer.profile_row or layer.name
-        dtype = self.model.precision.compute
         if phase == "backward_input" or phase == "backward_weight":
-            return self._half(phase, layer, samples)
-        if phase == "backward":
-            made = sum(self.model.gradient_bytes(weight) for weight in layer.weights)
-            nbytes = layer.backward_bytes * samples + held + made
-            flops = layer.backward_flops * samples
-            return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.backward_kernels)
-        nbytes = layer.forward_bytes * samples + held
-        flops = layer.forward_flops * samples
-        return LayerWork(row, phase, samples, flops, nbytes, dtype, layer.forward_kernels)
+            return self._half(phase, self.model.layers[index], samples)
+        return layer_work(self.model, phase, index, samples)
 
     def _half(self, phase: Half, layer: Layer, samples: int) -> LayerWork:
         """Part of a backward: the input half reads the weights, the weight half writes dW.
@@ -359,6 +370,8 @@ class Training:
 
     def _start(self, made: tuple[int, ...]) -> tuple[int, ...]:
         """Gradients that exist already, to be added to; from now on all of ``made`` do."""
+        if self._started.issuperset(made):
+            return made
         found = tuple(tensor for tensor in made if tensor in self._started)
         self._started.update(made)
         return found

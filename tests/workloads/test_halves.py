@@ -31,7 +31,7 @@ def test_what_the_halves_read_and_write():
     assert names(made, half.reads) == {"W[l1]", "X[l1]0:4", "stash[l1]0:4", "dX[l2]0:4"}
     assert names(made, half.writes) == {"dX[l1]0:4"}
     rest = made.backward_weight("gpu0", (1, 1), span)
-    assert names(made, rest.reads) == {"X[l1]0:4", "stash[l1]0:4", "dX[l2]0:4"}
+    assert names(made, rest.reads) == {"W[l1]", "X[l1]0:4", "stash[l1]0:4", "dX[l2]0:4"}
     assert names(made, rest.writes) == {"dW[l1]"}
     again = made.backward_weight("gpu0", (1, 1), span)
     assert "dW[l1]" in names(made, again.reads)

@@ -104,11 +104,13 @@ class Devices:
     def touch(self, tensors: Sequence[int], device: str, stream: str, op: int) -> None:
         """Note that ``op`` on ``stream`` reads the tensors on ``device``."""
         here = self.resident[device]
-        if self.lru:
+        if not self.lru:
             for tensor in tensors:
-                here[tensor] = here.pop(tensor)
+                here[tensor][stream] = op
+            return
         for tensor in tensors:
-            here[tensor][stream] = op
+            here[tensor] = touched = here.pop(tensor)
+            touched[stream] = op
 
     def write(self, tensors: Sequence[int], device: str, stream: str, op: int) -> None:
         """Note that ``op`` writes the tensors on ``device``, which has the only valid copy now."""
@@ -193,7 +195,7 @@ class Devices:
         if source in self.hosts:
             if self.policy.host_copy == "exclusive":
                 self.free(tensor, source)
-        elif self.eager or source not in self.look.uses[tensor]:
+        elif self.eager or self.look.next_use(tensor, source) == self.look.never:
             self.free(tensor, source)
 
     def swap_out(self, tensor: int, device: str) -> None:

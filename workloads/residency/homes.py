@@ -45,6 +45,7 @@ class Homes:
         self._home[tensor] = host
 
     def _near(self, tensor: int) -> str:
-        users = [gpu for gpu in self._look.uses[tensor] if gpu in self._nearest]
-        found = sorted({self._nearest[gpu] for gpu in users}, key=self.hosts.index)
+        users = {user for _, user in self._look.uses[tensor]}
+        near = {self._nearest[gpu] for gpu in users if gpu in self._nearest}
+        found = sorted(near, key=self.hosts.index)
         return found[tensor % len(found)] if found else self.hosts[0]

@@ -9,6 +9,9 @@ from workloads.tasks import Task
 HOST = "host"
 """Stands for the CPU, whichever host memory a tensor lies in."""
 
+Use = tuple[int, str]
+"""A task that will use a tensor, and the device that needs it there."""
+
 
 class Lookahead:
     """Future uses of every tensor on every device, consumed as the planner walks.
@@ -23,17 +26,19 @@ class Lookahead:
 
     Attributes
     ----------
-    uses : list of dict
-        For each tensor and device the tasks that will use it, next one last; devices without a
-        further use are left out.
+    uses : list of list of Use
+        For each tensor its uses that are still to come, next one last.
+    never : int
+        Stands for the next use of what has none: past the last task.
     touched : list of tuple
         For each task every tensor that it uses, once.
     """
 
     def __init__(self, tasks: Sequence[Task], size: Sequence[int], gpus: Collection[str]) -> None:
         self._tasks = tasks
+        self.never = len(tasks)
         self._size = size
-        self.uses: list[dict[str, list[int]]] = [{} for _ in size]
+        self.uses: list[list[Use]] = [[] for _ in size]
         self.touched: list[tuple[int, ...]] = []
         self._lane: dict[str, list[int]] = {gpu: [] for gpu in gpus}
         self._starts: dict[str, list[int]] = {gpu: [] for gpu in gpus}
@@ -47,7 +52,7 @@ class Lookahead:
     def _scan_visits(self, tasks: Sequence[Task], ordinals: dict[str, int]) -> None:
         """Count the visits of each GPU; a collective or host task belongs to the running one."""
         visit_now: dict[str, int] = {}
-        weighed: set[tuple[str, int, int]] = set()
+        weighed: dict[tuple[str, int, int], int] = {}
         for index, task in enumerate(tasks):
             device = task.device
             if task.kind == "compute":
@@ -56,9 +61,10 @@ class Lookahead:
                     ordinals[device] += 1
                     self._starts[device].append(len(self._lane[device]))
                 self._lane[device].append(index)
+                # equal work needs the same, but for the first backward, which does not read dW
                 like = (device, ordinals[device], id(task.work))
-                if like not in weighed or task.phase.startswith("backward"):
-                    weighed.add(like)
+                times = weighed[like] = weighed.get(like, 0) + 1
+                if times <= 2 or task.joined:
                     self._note_need(device, ordinals[device], index, task)
             self._ordinal_of[index] = ordinals[device]
 
@@ -66,21 +72,17 @@ class Lookahead:
         uses = self.uses
         for index in range(len(tasks) - 1, -1, -1):
             task = tasks[index]
-            if task.kind == "collective":
-                self.touched.append(task.reads)
-                for tensor, device in zip(task.reads, task.group, strict=True):
-                    uses[tensor].setdefault(device, []).append(index)
-                continue
-            device = HOST if task.kind == "host" else task.device
             reads = task.reads
-            touched = reads + tuple([t for t in task.writes if t not in reads])
+            if task.kind == "collective":
+                self.touched.append(reads)
+                for tensor, device in zip(reads, task.group, strict=True):
+                    uses[tensor].append((index, device))
+                continue
+            use = (index, HOST if task.kind == "host" else task.device)
+            touched = tuple(dict.fromkeys(reads + task.writes))
             self.touched.append(touched)
             for tensor in touched:
-                queue = uses[tensor].get(device)
-                if queue is None:
-                    uses[tensor][device] = [index]
-                else:
-                    queue.append(index)
+                uses[tensor].append(use)
         self.touched.reverse()
 
     def _note_need(self, device: str, ordinal: int, index: int, task: Task) -> None:
@@ -100,33 +102,24 @@ class Lookahead:
             self._now[task.device] = self._ordinal_of[index]
             self._next[task.device] += 1
 
-    def consume(self, tensor: int, device: str) -> bool:
-        """End the current use of ``tensor`` on ``device``; says whether any use is left."""
-        uses = self.uses[tensor]
-        queue = uses[device]
-        queue.pop()
-        if not queue:
-            del uses[device]
-        return bool(uses)
-
     def elsewhere(self, tensor: int, device: str) -> bool:
         """Whether another device than this one will use the tensor."""
-        uses = self.uses[tensor]
-        return len(uses) > 1 or device not in uses
-
-    def following(self, tensor: int) -> tuple[int, str]:
-        """Next task that uses the tensor, and where; the tensor must have a further use."""
-        return min((queue[-1], device) for device, queue in self.uses[tensor].items())
+        for _, user in self.uses[tensor]:  # noqa: SIM110 (any would take three times as long)
+            if user != device:
+                return True
+        return False
 
     def next_use(self, tensor: int, device: str) -> int:
-        """Index of the next task that uses the tensor on ``device`` (past the end if none)."""
-        queue = self.uses[tensor].get(device)
-        return queue[-1] if queue else len(self._tasks)
+        """Index of the next task that uses the tensor on ``device``, else ``never``."""
+        for index, user in reversed(self.uses[tensor]):
+            if user == device:
+                return index
+        return self.never
 
     def near(self, tensor: int, device: str, visits: int) -> bool:
         """Whether ``device`` uses the tensor in its current visit or the next ``visits``."""
-        queue = self.uses[tensor].get(device)
-        return bool(queue) and self._ordinal_of[queue[-1]] <= self._now[device] + visits
+        index = self.next_use(tensor, device)
+        return index < self.never and self._ordinal_of[index] <= self._now[device] + visits
 
     def slack(self, device: str, here: Collection[int]) -> int:
         """Bytes that the current visit may still need besides what is ``here``."""
@@ -141,13 +134,9 @@ class Lookahead:
             most = max(most, missing)
         return most
 
-    def visit_tasks(self, device: str) -> tuple[int, int]:
-        """Positions in the lane of ``device``: the next task, and the end of the running visit."""
+    def visit_tasks(self, device: str) -> tuple[Sequence[int], int, int]:
+        """Tasks of ``device``, and where in them the next one and the end of the visit are."""
         starts, following = self._starts[device], self._now[device] + 1
         lane = self._lane[device]
-        return self._next[device], starts[following] if following < len(starts) else len(lane)
-
-    def task_at(self, device: str, position: int) -> int | None:
-        """Index of the task at a position in the lane of ``device``; None past the end."""
-        lane = self._lane[device]
-        return lane[position] if position < len(lane) else None
+        end = starts[following] if following < len(starts) else len(lane)
+        return lane, self._next[device], end

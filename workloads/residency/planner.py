@@ -117,7 +117,7 @@ class _Planner:
         places: list[Place] = []
         for tensor in used:
             if self.policy.home == "gpu" and self.at.persistent[tensor]:
-                device = next(iter(self.look.uses[tensor]))
+                device = self.look.uses[tensor][0][1]
             else:
                 device = self.at.host_with_room(tensor, "at the start of the iteration")
             self.at.place(tensor, device)
@@ -128,7 +128,7 @@ class _Planner:
         need = dict.fromkeys(self.server.gpus, 0)
         for tensor in used:
             if self.at.persistent[tensor]:
-                need[next(iter(self.look.uses[tensor]))] += self.at.size[tensor]
+                need[self.look.uses[tensor][0][1]] += self.at.size[tensor]
         for device, nbytes in need.items():
             if nbytes > self.at.capacity[device]:
                 raise self.at.does_not_fit(device, nbytes, "for weights and optimizer state alone")
@@ -153,42 +153,43 @@ class _Planner:
         )
 
     def _compute(self, task: Task) -> None:
-        at, device = self.at, task.device
+        at, valid = self.at, self.at.valid
+        _, device, phase, layers, span, reads, writes, _, work, scratch, _, _, _ = task
         here, room = at.resident[device], at.rooms[device]
         waits: list[int] = []
         pinned: set[int] = set()
-        for tensor in task.reads:
-            made = at.valid[tensor].get(device)
+        for tensor in reads:
+            made = valid[tensor].get(device)
             if made is None:
-                pinned = pinned or {*task.reads, *task.writes}
+                pinned = pinned or {*reads, *writes}
                 at.fetch(tensor, device, pinned, task)
-                made = at.valid[tensor][device]
+                made = valid[tensor][device]
             waits.append(made)
-        need = task.workspace
+        need = scratch
         allocs: list[Place] = []
-        for tensor in task.writes:
+        for tensor in writes:
             if tensor in here:
                 waits += here[tensor].values()
             else:
                 need += at.size[tensor]
                 allocs.append((tensor, device))
         if room.free < need:
-            at.make_room(device, need, pinned or {*task.reads, *task.writes}, task)
+            at.make_room(device, need, pinned or {*reads, *writes}, task)
         op = at.out.next_id
         room.take(op, need, at.out.grants, waits)
         frees: tuple[Place, ...] = ()
-        if task.workspace:
-            frees = ((at.scratch(task.workspace), device),)
+        if scratch:
+            frees = ((at.scratch(scratch), device),)
             allocs += frees
-            room.give(op, task.workspace)
+            room.give(op, scratch)
         stream = device + ".compute"
         at.out.emit(
-            "compute", stream, device, task.phase, waits, task.layers, task.span, task.work, 0,
-            "", (), task.reads, task.writes, tuple(allocs), frees,
+            "compute", stream, device, phase, waits, layers, span, work, 0,
+            "", (), reads, writes, tuple(allocs), frees,
         )  # fmt: skip
         at.last_compute[device] = op
-        at.touch(task.reads, device, stream, op)
-        at.write(task.writes, device, stream, op)
+        at.touch(reads, device, stream, op)
+        at.write(writes, device, stream, op)
 
     def _host_task(self, task: Task) -> None:
         host = self.at.homes.of(task.reads[0])
@@ -257,7 +258,8 @@ class _Planner:
 
     def _settle_one(self, tensor: int, device: str) -> None:
         at, look = self.at, self.look
-        further = look.consume(tensor, device)
+        further = look.uses[tensor]
+        further.pop()
         if not further and not at.persistent[tensor]:
             self._bury(tensor)
         elif device in at.valid[tensor]:
@@ -265,7 +267,7 @@ class _Planner:
                 if at.eager and not look.near(tensor, device, 1):
                     at.evict(tensor, device)
             elif further and (at.eager or look.elsewhere(tensor, device)):
-                self._pass_on(tensor, device, *look.following(tensor))
+                self._pass_on(tensor, device, *further[-1])
 
     def _pass_on(self, tensor: int, device: str, follower: int, user: str) -> None:
         """Push an activation to the GPU that uses it next, or out if its use is far."""
@@ -303,28 +305,24 @@ class _Planner:
         The next visit's weights come after all inputs of the running one that there are, so that
         they never make one wait that is needed before.
         """
-        ahead = self.ahead[device]
-        begin, end = self.look.visit_tasks(device)
-        ahead.late = [at for at in ahead.late if at >= begin]
-        ahead.seen = max(ahead.seen, begin)
-        for position in ahead.late[:_RETRIED]:
-            missing = self._provide_task(device, position)
+        ahead, late = self.ahead[device], self.ahead[device].late
+        lane, begin, end = self.look.visit_tasks(device)
+        while late and late[0] < begin:
+            del late[0]
+        for position in late[:_RETRIED]:
+            missing = self._provide(device, self.tasks[lane[position]].reads)
             if missing is None:
                 return
             if not missing:
-                ahead.late.remove(position)
-        last = end + _OPENING if self.at.eager else begin + _OPENING
-        while ahead.seen < last:
-            missing = self._provide_task(device, ahead.seen)
+                late.remove(position)
+        last = min(len(lane), (end if self.at.eager else begin) + _OPENING)
+        for position in range(max(ahead.seen, begin), last):
+            missing = self._provide(device, self.tasks[lane[position]].reads)
             if missing is None:
                 return
             if missing:
-                ahead.late.append(ahead.seen)
-            ahead.seen += 1
-
-    def _provide_task(self, device: str, position: int) -> int | None:
-        index = self.look.task_at(device, position)
-        return 0 if index is None else self._provide(device, self.tasks[index].reads)
+                late.append(position)
+            ahead.seen = position + 1
 
     def _provide(self, device: str, tensors: Sequence[int]) -> int | None:
         """Copy to a GPU what can come now; says how many cannot yet, or None if room is out."""
@@ -336,7 +334,7 @@ class _Planner:
                 later += 1
                 continue
             source = at.source(tensor)
-            if source not in at.hosts and self.look.following(tensor)[1] != device:
+            if source not in at.hosts and self.look.uses[tensor][-1][1] != device:
                 later += 1  # another GPU needs it first and would have to fetch it back
                 continue
             if at.rooms[device].free < at.size[tensor] + self.look.slack(device, here):

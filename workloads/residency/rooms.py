@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from workloads.schedule import Grant
+from workloads.schedule import NEW, Grant
 
 
 class Rooms:
@@ -39,7 +39,7 @@ class Rooms:
         The caller has made sure that ``nbytes`` are free.
         """
         self.free -= nbytes
-        pieces = self._pieces
+        pieces, device = self._pieces, self.device
         while nbytes:
             source, size = pieces[0]
             if size > nbytes:
@@ -47,7 +47,7 @@ class Rooms:
                 size = nbytes
             else:
                 pieces.popleft()
-            grants.append(tuple.__new__(Grant, (op, self.device, source, size)))
+            grants.append(NEW(Grant, (op, device, source, size)))
             if source >= 0:
                 waits.append(source)
             nbytes -= size

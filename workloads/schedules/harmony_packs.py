@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from hwmodels.errors import InvalidInput
 from workloads.model import Model
-from workloads.order import weight
 from workloads.packing import balance
 from workloads.tasks import Pack
-from workloads.training import Training
+from workloads.training import layer_cost
 
 _FEWEST = 16
 """Packs at least where every GPU runs all (our choice): the load of the first pack and the update
@@ -52,12 +51,8 @@ def parse(text: str, layers: int, knob: str) -> tuple[Pack, ...]:
 def layer_costs(model: Model, samples: int) -> tuple[list[float], list[float]]:
     """Relative times of the forward and of the backward (without recompute) of each layer."""
     layers = range(len(model.layers))
-    training = Training(model, layers, layers, [(0, samples)])
-    forward, backward = (
-        [weight(training.work(phase, (i, i), samples), model.profile) for i in layers]
-        for phase in ("forward", "backward")
-    )
-    return forward, backward
+    forward = [layer_cost(model, "forward", i, samples) for i in layers]
+    return forward, [layer_cost(model, "backward", i, samples) for i in layers]
 
 
 def working_set(model: Model, pack: Pack, samples: int, *, gpu_update: bool) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hwmodels.compute import Phase
 from hwmodels.errors import InvalidInput
-from workloads.order import by_time, merge, weight
+from workloads.order import by_time, merge
 from workloads.packing import balance
 from workloads.residency.policy import Policy
 from workloads.schedule import Schedule
@@ -17,7 +18,7 @@ from workloads.schedules.assemble import assemble
 from workloads.schedules.info import Job
 from workloads.schedules.pipeline_orders import ORDERS, Action, Entry
 from workloads.tasks import Pack, Span, Task, split
-from workloads.training import Training
+from workloads.training import Training, layer_cost
 
 
 def build(job: Job, policy: Policy, order: str, *, recompute: bool, chunks: int = 2) -> Schedule:
@@ -64,13 +65,12 @@ def build(job: Job, policy: Policy, order: str, *, recompute: bool, chunks: int 
 
 def stages(job: Job, count: int, *, recompute: bool) -> tuple[Pack, ...]:
     """Cut the layers into stages of nearly equal compute."""
-    last = len(job.model.layers)
-    training = Training(job.model, range(last), range(last), [(0, job.microbatch)])
-    costs: list[float] = []
-    for i in range(last):
-        phases = ("forward", "backward", "recompute") if recompute else ("forward", "backward")
-        works = [training.work(phase, (i, i), job.microbatch) for phase in phases]
-        costs.append(sum(weight(work, job.model.profile) for work in works))
+    model, size = job.model, job.microbatch
+    phases: tuple[Phase, ...] = ("forward", "backward")
+    if recompute:
+        phases += ("recompute",)
+    layers = range(len(model.layers))
+    costs = [sum([layer_cost(model, phase, i, size) for phase in phases]) for i in layers]
     return balance(costs, count)
 
 
