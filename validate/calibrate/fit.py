@@ -24,8 +24,16 @@ FELT = 0.05
 """A record speaks of a parameter if 1 % more of the one changes the other by 0.05 % or more."""
 
 
+PRIOR = 1e-3
+"""A parameter that is e times its first guess counts as much as one difference of 0.1 %: nothing,
+but it holds those in place that no record tells."""
+
 LEAST_NOISE = 1e-6
 """Relative noise that is assumed where fit and records agree even better."""
+
+
+SLOWEST = -1
+"""Stands for the flow that took longest."""
 
 
 class Seen(NamedTuple):
@@ -38,7 +46,7 @@ class Seen(NamedTuple):
     nbytes : int
         Bytes of each.
     which : int
-        The flow that was timed.
+        The flow that was timed, or `SLOWEST`.
     seconds : float
     background : tuple of (str, str)
         Flows that ran all the time.
@@ -102,9 +110,12 @@ def predict(layout: Layout, seen: Sequence[Seen], numbers: Floats) -> tuple[Floa
             demands += [Demand(other.usage, other.caps, False) for other in others]
             known[key] = times(demands, layout.of, rates)
         found = known[key]
-        seconds[row] = record.nbytes * found.seconds[record.which]
-        slopes[row] = record.nbytes * found.slopes[record.which]
-        for number, count in layout.terms(record.flows[record.which]).latency:
+        which = record.which
+        if which == SLOWEST:
+            which = max(range(len(record.flows)), key=found.seconds.__getitem__)
+        seconds[row] = record.nbytes * found.seconds[which]
+        slopes[row] = record.nbytes * found.slopes[which]
+        for number, count in layout.terms(record.flows[which]).latency:
             seconds[row] += count * numbers[number]
             slopes[row, number] += count
     return seconds, slopes
@@ -177,11 +188,17 @@ def solve(
         seconds, slopes = at(logs)
         return (slopes * full(logs) / seconds[:, None])[:, free]
 
-    logs = np.log(guess[free])
+    logs = first = np.log(guess[free])
+    hold = PRIOR * np.eye(len(free))
     if free and len(measured):
         solver: Any = least_squares
         found = solver(
-            residuals, logs, jacobian, loss="soft_l1", f_scale=OUTLIER, x_scale=1.0, max_nfev=60
+            lambda x: np.concatenate([residuals(x), PRIOR * (x - first)]),
+            first,
+            lambda x: np.concatenate([jacobian(x), hold]),
+            loss="soft_l1",
+            f_scale=OUTLIER,
+            max_nfev=60,
         )
         logs = found.x
     numbers, left, slope = full(logs), residuals(logs), jacobian(logs)
@@ -194,7 +211,7 @@ def _quality(residuals: Floats, slopes: Floats) -> list[Quality]:
     if not len(residuals):
         return [Quality(np.inf, 0.0, 0)] * count
     sigma = max(1.4826 * float(np.median(np.abs(residuals))), LEAST_NOISE)
-    # What no record tells keeps a standard error of about e^10, instead of none at all.
+    # What no record tells keeps a large error, instead of none at all.
     prior = np.eye(count) * (sigma / 10.0) ** 2
     error = sigma * np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes + prior)))
     found: list[Quality] = []

@@ -44,19 +44,22 @@ class Times(NamedTuple):
     slopes: list[Vector]
 
 
-def _rates(
+def rates(
     demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[float]
 ) -> tuple[list[float], list[Vector]]:
-    """Max-min fair rates by progressive filling, with derivatives by the parameters."""
+    """Max-min fair rates in B/s by progressive filling, and derivatives by each parameter.
+
+    Parameters as in `times`.
+    """
     unit = np.eye(len(values))
-    rates = [math.inf] * len(demands)
+    speed = [math.inf] * len(demands)
     slopes = [np.zeros(0)] * len(demands)
     users: dict[str, list[tuple[int, float]]] = {}
     for i, demand in enumerate(demands):
-        for name, times in demand.usage:
-            users.setdefault(name, []).append((i, times))
+        for name, count in demand.usage:
+            users.setdefault(name, []).append((i, count))
     room = {name: values[of[name]] for name in users}
-    load = {name: sum(times for _, times in found) for name, found in users.items()}
+    load = {name: sum(count for _, count in found) for name, found in users.items()}
     rising = set(range(len(demands)))
     while rising:
         levels = {name: room[name] / load[name] for name in load if load[name] > SAME}
@@ -70,20 +73,20 @@ def _rates(
         for name, height in levels.items():
             if height <= edge:
                 slope = unit[of[name]].copy()
-                for i, times in users[name]:
+                for i, count in users[name]:
                     if i not in rising:
-                        slope -= times * slopes[i]
+                        slope -= count * slopes[i]
                 slope /= load[name]
                 for i, _ in users[name]:
                     if i in rising:
                         frozen.setdefault(i, slope)
         for i, slope in frozen.items():
-            rates[i], slopes[i] = level, slope
+            speed[i], slopes[i] = level, slope
             rising.discard(i)
-            for name, times in demands[i].usage:
-                room[name] -= level * times
-                load[name] -= times
-    return rates, slopes
+            for name, count in demands[i].usage:
+                room[name] -= level * count
+                load[name] -= count
+    return speed, slopes
 
 
 def times(demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[float]) -> Times:
@@ -116,8 +119,8 @@ def times(demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[flo
     ended: dict[int, tuple[float, Vector]] = {}
     while any(demands[i].ends for i in left):
         active = list(left)
-        rates, slopes = _rates([demands[i] for i in active], of, values)
-        rate, slope = dict(zip(active, rates, strict=True)), dict(zip(active, slopes, strict=True))
+        found, slopes = rates([demands[i] for i in active], of, values)
+        rate, slope = dict(zip(active, found, strict=True)), dict(zip(active, slopes, strict=True))
         todo = [i for i in active if demands[i].ends]
         first = min(todo, key=lambda i: left[i] / rate[i])
         step = left[first] / rate[first]
