@@ -72,7 +72,8 @@ def calibrate(measured: Measurements) -> Calibration:
     layout = Layout(parts)
     fitted = fit_server(layout, seen, _assumed(layout, measured))
     server, fits = _finished(layout, fitted, seen, measured)
-    left = np.abs(differences(Layout(server.parts), seen))
+    final = Layout(server.parts)
+    left = np.abs(differences(final, seen, final.start))
     return Calibration(
         server=server,
         profile=_profile(rows),

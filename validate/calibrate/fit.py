@@ -24,6 +24,9 @@ FELT = 0.05
 """A record speaks of a parameter if 1 % more of the one changes the other by 0.05 % or more."""
 
 
+CLOSE = 1e-4
+"""The fit ends when a step changes the parameters, or the sum of squares, by less than this."""
+
 PRIOR = 1e-3
 """A parameter that is e times its first guess counts as much as one difference of 0.1 %: nothing,
 but it holds those in place that no record tells."""
@@ -94,43 +97,47 @@ Model = Callable[[Floats], tuple[Floats, Floats]]
 """Parameters to predicted seconds, and their derivatives by each parameter."""
 
 
-def predict(layout: Layout, seen: Sequence[Seen], numbers: Floats) -> tuple[Floats, Floats]:
+def predict(
+    layout: Layout, seen: Sequence[Seen], numbers: Floats, *, slopes: bool = True
+) -> tuple[Floats, Floats]:
     """Seconds of each record by the fluid model, and the derivatives by each parameter.
 
     Latency counts as if all flows had begun at once; it is small where several flows matter.
     """
     known: dict[tuple[tuple[Flow, ...], tuple[Flow, ...]], Times] = {}
-    seconds, slopes = np.zeros(len(seen)), np.zeros((len(seen), len(numbers)))
-    rates = numbers.tolist()
+    seconds = np.zeros(len(seen))
+    steep = np.zeros((len(seen), len(numbers) if slopes else 0))
+    values = numbers.tolist()
     for row, record in enumerate(seen):
         key = (record.flows, record.background)
         if key not in known:
             demands = [layout.terms(flow).demand for flow in record.flows]
             others = [layout.terms(flow).demand for flow in record.background]
             demands += [Demand(other.usage, other.caps, False) for other in others]
-            known[key] = times(demands, layout.of, rates)
+            known[key] = times(demands, layout.of, values, slopes=slopes)
         found = known[key]
         which = record.which
         if which == SLOWEST:
             which = max(range(len(record.flows)), key=found.seconds.__getitem__)
         seconds[row] = record.nbytes * found.seconds[which]
-        slopes[row] = record.nbytes * found.slopes[which]
+        steep[row] = record.nbytes * found.slopes[which]
         for number, count in layout.terms(record.flows[which]).latency:
-            seconds[row] += count * numbers[number]
-            slopes[row, number] += count
-    return seconds, slopes
+            seconds[row] += count * values[number]
+            if slopes:
+                steep[row, number] += count
+    return seconds, steep
 
 
-def differences(layout: Layout, seen: Sequence[Seen]) -> Floats:
-    """Logarithm of measured over predicted seconds of each record, with the server as it is."""
-    numbers = np.array(list(layout.start.values()))
+def differences(layout: Layout, seen: Sequence[Seen], values: Mapping[str, float]) -> Floats:
+    """Logarithm of measured over predicted seconds of each record, with these parameters."""
     measured = np.array([record.seconds for record in seen])
-    return np.log(measured / predict(layout, seen, numbers)[0])
+    numbers = np.array(list(values.values()))
+    return np.log(measured / predict(layout, seen, numbers, slopes=False)[0])
 
 
-def cost(layout: Layout, seen: Sequence[Seen]) -> float:
+def cost(layout: Layout, seen: Sequence[Seen], values: Mapping[str, float]) -> float:
     """Sum of squared differences, each held to three times `OUTLIER`."""
-    return float(np.sum(np.minimum(differences(layout, seen) ** 2, (3 * OUTLIER) ** 2)))
+    return float(np.sum(np.minimum(differences(layout, seen, values) ** 2, (3 * OUTLIER) ** 2)))
 
 
 def fit_server(layout: Layout, seen: Sequence[Seen], fixed: Iterable[str] = ()) -> Fitted:
@@ -198,7 +205,8 @@ def solve(
             lambda x: np.concatenate([jacobian(x), hold]),
             loss="soft_l1",
             f_scale=OUTLIER,
-            max_nfev=60,
+            ftol=CLOSE,
+            xtol=CLOSE,
         )
         logs = found.x
     numbers, left, slope = full(logs), residuals(logs), jacobian(logs)

@@ -38,58 +38,81 @@ class Demand(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds per byte of each flow that ends, and the derivative by each parameter."""
+    """Seconds per byte of each flow that ends, and the derivative by each parameter, if asked."""
 
     seconds: list[float]
     slopes: list[Vector]
 
 
 def rates(
-    demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[float]
+    demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[float], *, slopes: bool = True
 ) -> tuple[list[float], list[Vector]]:
     """Max-min fair rates in B/s by progressive filling, and derivatives by each parameter.
 
     Parameters as in `times`.
     """
-    unit = np.eye(len(values))
     speed = [math.inf] * len(demands)
-    slopes = [np.zeros(0)] * len(demands)
+    slope = [np.zeros(len(values) if slopes else 0)] * len(demands)
     users: dict[str, list[tuple[int, float]]] = {}
     for i, demand in enumerate(demands):
         for name, count in demand.usage:
             users.setdefault(name, []).append((i, count))
     room = {name: values[of[name]] for name in users}
-    load = {name: sum(count for _, count in found) for name, found in users.items()}
-    rising = set(range(len(demands)))
+    load = {name: sum([count for _, count in found]) for name, found in users.items()}
+    tops = [min([values[p] for p in demand.caps], default=math.inf) for demand in demands]
+    rising = dict.fromkeys(range(len(demands)))
     while rising:
-        levels = {name: room[name] / load[name] for name in load if load[name] > SAME}
-        tops = {i: min((values[p] for p in demands[i].caps), default=math.inf) for i in rising}
-        level = min([*levels.values(), *tops.values()])
+        levels = {name: room[name] / share for name, share in load.items() if share > SAME}
+        level = min([*levels.values(), *[tops[i] for i in rising]])
         edge = level * (1.0 + SAME)
-        frozen: dict[int, Vector] = {}
-        for i in sorted(rising):
-            if tops[i] <= edge:
-                frozen[i] = unit[min(demands[i].caps, key=values.__getitem__)]
+        # Which parameter holds each flow: its own cap, or the capacity of a full resource.
+        frozen = {i: _cap(demands[i], values, slopes) for i in rising if tops[i] <= edge}
         for name, height in levels.items():
             if height <= edge:
-                slope = unit[of[name]].copy()
-                for i, count in users[name]:
-                    if i not in rising:
-                        slope -= count * slopes[i]
-                slope /= load[name]
+                steep = _level(name, users[name], rising, slope, load, of, slopes)
                 for i, _ in users[name]:
                     if i in rising:
-                        frozen.setdefault(i, slope)
-        for i, slope in frozen.items():
-            speed[i], slopes[i] = level, slope
-            rising.discard(i)
+                        frozen.setdefault(i, steep)
+        for i, steep in frozen.items():
+            speed[i], slope[i] = level, steep
+            del rising[i]
             for name, count in demands[i].usage:
                 room[name] -= level * count
                 load[name] -= count
-    return speed, slopes
+    return speed, slope
 
 
-def times(demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[float]) -> Times:
+def _cap(demand: Demand, values: Sequence[float], slopes: bool) -> Vector:
+    """Derivative of a rate that a cap holds."""
+    found = np.zeros(len(values) if slopes else 0)
+    if slopes:
+        found[min(demand.caps, key=values.__getitem__)] = 1.0
+    return found
+
+
+def _level(
+    name: str,
+    users: Sequence[tuple[int, float]],
+    rising: Mapping[int, None],
+    slope: Sequence[Vector],
+    load: Mapping[str, float],
+    of: Mapping[str, int],
+    slopes: bool,
+) -> Vector:
+    """Derivative of the level at which a resource is full: its capacity less what others took."""
+    found = np.zeros(len(slope[0]))
+    if slopes:
+        found[of[name]] = 1.0
+        for i, count in users:
+            if i not in rising:
+                found -= count * slope[i]
+        found /= load[name]
+    return found
+
+
+def times(
+    demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[float], *, slopes: bool = True
+) -> Times:
     """Seconds per byte of flows of equal bytes that start together.
 
     Parameters
@@ -99,6 +122,8 @@ def times(demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[flo
         Parameter that is the capacity of each resource.
     values : sequence of float
         Parameters in B/s.
+    slopes : bool
+        Whether derivatives are wanted.
 
     Returns
     -------
@@ -113,24 +138,30 @@ def times(demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[flo
     >>> times(two, {"bus": 0}, [10.0, 2.0]).seconds
     [0.125, 0.5]
     """
+    size = len(values) if slopes else 0
     left = dict.fromkeys(range(len(demands)), 1.0)
-    change = {i: np.zeros(len(values)) for i in left}
-    now, moved = 0.0, np.zeros(len(values))
+    change = {i: np.zeros(size) for i in left}
+    now, moved = 0.0, np.zeros(size)
     ended: dict[int, tuple[float, Vector]] = {}
-    while any(demands[i].ends for i in left):
+    todo = [i for i in left if demands[i].ends]
+    while todo:
         active = list(left)
-        found, slopes = rates([demands[i] for i in active], of, values)
-        rate, slope = dict(zip(active, found, strict=True)), dict(zip(active, slopes, strict=True))
-        todo = [i for i in active if demands[i].ends]
+        speed, steep = rates([demands[i] for i in active], of, values, slopes=slopes)
+        rate = dict(zip(active, speed, strict=True))
         first = min(todo, key=lambda i: left[i] / rate[i])
         step = left[first] / rate[first]
-        steepness = (change[first] - step * slope[first]) / rate[first]
-        now, moved = now + step, moved + steepness
+        now += step
+        if slopes:
+            slope = dict(zip(active, steep, strict=True))
+            later = (change[first] - step * slope[first]) / rate[first]
+            moved = moved + later
+            for i in todo:
+                change[i] = change[i] - step * slope[i] - rate[i] * later
         for i in todo:
             left[i] -= step * rate[i]
-            change[i] = change[i] - step * slope[i] - rate[i] * steepness
             if left[i] <= SAME:
                 ended[i] = (now, moved)
                 del left[i]
+        todo = [i for i in todo if i in left]
     order = sorted(ended)
     return Times([ended[i][0] for i in order], [ended[i][1] for i in order])

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 
+import numpy as np
+
 from hwmodels.parts import LATENCY, GPUSlot, Parts
 from hwmodels.server import Server
 from sim.fabric import Use, alone
 from validate.calibrate.copies import LARGE_BYTES
-from validate.calibrate.fit import Seen, cost
+from validate.calibrate.fit import Seen, cost, differences
 from validate.calibrate.parameters import CPU, Layout, changed
 from validate.calibrate.server import (
     HIDDEN,
@@ -29,11 +31,15 @@ BETTER = 0.9
 MATTERS = 0.02
 """... and at least this much less in all, as five differences of 6 % are."""
 
-FINER = 1.15
+FINER = 1.05
 """Step of a search for a first guess; the fit goes on from there."""
 
-STEPS = 30
-"""Steps of that search: from the most that can be asked down to a sixtieth of it."""
+STEPS = 90
+"""Steps of that search: from the most that can be asked down to an eightieth of it."""
+
+CLEAR = 0.1
+"""A guess must lower the sum of the relative differences by this and by a fifth: a limit that
+slows two records by 5 %."""
 
 
 def choose(found: Found, seen: Sequence[Seen]) -> tuple[Choice, Parts]:
@@ -45,49 +51,79 @@ def choose(found: Found, seen: Sequence[Seen]) -> tuple[Choice, Parts]:
         if x.nbytes >= LARGE_BYTES and (x.background or not set(x.flows) <= plain)
     ]
     best = first_choice(found)
-    parts = guessed(found, best, telling)
-    least = cost(Layout(parts), telling)
+    parts = _with_sockets(found, _with_drams(found, best, _plain(found, best), telling), telling)
+    least = _cost(parts, telling)
     while True:
-        tried = [(x, guessed(found, x, telling)) for x in alternatives(found, best)]
-        costs = [cost(Layout(other), telling) for _, other in tried]
+        tried = [(x, _like(found, x, telling, parts, best)) for x in alternatives(found, best)]
+        costs = [_cost(other, telling) for _, other in tried]
         now = min(costs, default=least)
         if now > least * BETTER or least - now < MATTERS:
-            return best, parts
+            return best, _with_hidden_cores(parts)
         best, parts = tried[costs.index(now)]
         least = now
 
 
-def guessed(found: Found, choice: Choice, seen: Sequence[Seen]) -> Parts:
-    """Parts with first guesses of everything."""
-    parts = _with_peer_caps(found, build(found, choice))
-    parts = _with_socket_latency(found, parts)
+def _plain(found: Found, choice: Choice) -> Parts:
+    """Parts without what must be searched."""
+    return _with_socket_latency(found, _with_peer_caps(found, build(found, choice)))
+
+
+def _like(found: Found, choice: Choice, seen: Sequence[Seen], other: Parts, was: Choice) -> Parts:
+    """Parts of another choice, with what was searched for the first one."""
+    known = {f"{x.name}.bandwidth": x.bandwidth for x in other.links if x.kind == "socket"}
+    same = [x for x in other.hosts if (x.name in choice.drams) == (x.name in was.drams)]
+    known |= {f"{host.name}.dram": host.dram for host in same}
+    done = frozenset(host.name for host in same)
+    return _with_drams(found, choice, changed(_plain(found, choice), known), seen, done)
+
+
+def _with_drams(
+    found: Found,
+    choice: Choice,
+    parts: Parts,
+    seen: Sequence[Seen],
+    done: frozenset[str] = frozenset(),
+) -> Parts:
+    """Bandwidth of memory that only optimizer steps beside copies tell, but where that is done."""
+    for host in found.machine.hosts:
+        own = [x for x in seen if x.background and (CPU, host) in x.flows]
+        if host not in choice.drams | done and own:
+            parts = _scanned(parts, f"{host}.dram", own)
+    return parts
+
+
+def _with_sockets(found: Found, parts: Parts, seen: Sequence[Seen]) -> Parts:
+    """Bandwidth between sockets, from copies of GPUs with a far host memory."""
     across = [x for x in seen if _far(found, x)]
     for link in parts.links:
         if link.kind == "socket" and across:
             parts = _scanned(parts, f"{link.name}.bandwidth", across)
-    steps = [x for x in seen if x.background]
-    for host in found.machine.hosts:
-        own = [x for x in steps if (CPU, host) in x.flows]
-        if host not in choice.drams and own:
-            parts = _scanned(parts, f"{host}.dram", own)
-    return _with_hidden_cores(parts)
+    return parts
 
 
 def _far(found: Found, record: Seen) -> bool:
-    """Whether a copy goes to or from a host memory that is not the nearest, or to a far GPU."""
+    """Whether copies go to or from a host memory that is not the nearest."""
     near = dict(zip(found.machine.gpus, found.machine.near, strict=True))
+    hosts = found.machine.hosts
     return any(
-        src != CPU and near.get(src, src) != near.get(dst, dst) for src, dst in record.flows
+        src != CPU and (src in hosts or dst in hosts) and near.get(src, src) != near.get(dst, dst)
+        for src, dst in record.flows
     )
 
 
 def _scanned(parts: Parts, name: str, seen: Sequence[Seen]) -> Parts:
     """Try lower and lower values of one limit; the first one stays unless another fits better."""
-    start = Layout(parts).start[name]
-    tried = [changed(parts, {name: start * FINER**-k}) for k in range(STEPS)]
-    costs = [cost(Layout(x), seen) for x in tried]
-    least = min(costs)
-    return parts if costs[0] - least < MATTERS else tried[costs.index(least)]
+    layout = Layout(parts)
+    tried = [layout.start[name] * FINER**-k for k in range(STEPS)]
+    off = [np.abs(differences(layout, seen, layout.start | {name: x})).sum() for x in tried]
+    least = min(off)
+    clear = off[0] - least > max(CLEAR, 0.2 * off[0])
+    return changed(parts, {name: tried[off.index(least) if clear else 0]})
+
+
+def _cost(parts: Parts, seen: Sequence[Seen]) -> float:
+    layout = Layout(parts)
+    return cost(layout, seen, layout.start)
 
 
 def _with_peer_caps(found: Found, parts: Parts) -> Parts:

@@ -23,7 +23,7 @@ def loads(layout: Layout, values: Mapping[str, float], seen: Sequence[Seen]) -> 
     most = dict.fromkeys(names, 0.0)
     for flows in dict.fromkeys((*record.flows, *record.background) for record in seen):
         demands = [layout.terms(flow).demand for flow in flows]
-        found, _ = rates(demands, layout.of, numbers)
+        found, _ = rates(demands, layout.of, numbers, slopes=False)
         total: dict[str, float] = {}
         for demand, rate in zip(demands, found, strict=True):
             for resource, count in demand.usage:

@@ -155,7 +155,8 @@ def _expected(
         )
         for i, (gpu, way) in enumerate(pattern.flows)
     ]
-    return sum(times(demands, {str(k): first + k for k in range(len(known))}, rates).seconds)
+    of = {str(k): first + k for k in range(len(known))}
+    return sum(times(demands, of, rates, slopes=False).seconds)
 
 
 def _slower(
