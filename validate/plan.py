@@ -33,6 +33,10 @@ LARGE = tuple(2**power for power in (26, 27, 25, 28))
 """32 to 256 MiB: latency is below 0.5 % of the time. The first ones are used first."""
 
 
+SCALES = (1, 2, 3, 4)
+"""Sizes of optimizer steps, in the smallest: there are few patterns, so each counts four times."""
+
+
 class Pattern(NamedTuple):
     """Copies that start together: source and destination of each, and the bytes of each."""
 
@@ -42,10 +46,21 @@ class Pattern(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Host memories of the optimizer steps that run together, and what runs beside them."""
+    """Optimizer steps that start together.
+
+    Attributes
+    ----------
+    hosts : tuple of str
+        Host memory of each.
+    beside : str
+        ``copies`` if `both_ways` runs all the time.
+    scale : int
+        Size: this many times the parameters that the smallest steps have.
+    """
 
     hosts: tuple[str, ...]
     beside: Literal["", "copies"] = ""
+    scale: int = 1
 
 
 def ins(machine: Machine) -> dict[str, Flow]:
@@ -82,14 +97,23 @@ def plan(machine: Machine) -> tuple[Pattern, ...]:
 
 
 def steps(machine: Machine) -> tuple[Step, ...]:
-    """All optimizer steps to measure: on each host one, one a near GPU, beside copies too."""
+    """All optimizer steps to measure, alone and beside copies, by size.
+
+    On each host memory one, one for each GPU near it, and twice as many (so that the cores are
+    busy); and on all host memories one for each GPU.
+    """
     found: list[Step] = []
     for host in machine.hosts:
         count = max(1, machine.near.count(host))
-        for hosts in ((host,), (host,) * count, (host,) * (2 * count)):
-            found += [Step(hosts), Step(hosts, "copies")]
-    found += [Step(machine.near), Step(machine.near, "copies")]
-    return tuple(dict.fromkeys(found))
+        found += [Step((host,) * n) for n in (1, count, 2 * count)]
+    found.append(Step(machine.near))
+    wanted = [
+        Step(step.hosts, beside, scale)
+        for step in dict.fromkeys(found)
+        for beside in ("", "copies")
+        for scale in SCALES
+    ]
+    return tuple(wanted)
 
 
 def _alone(machine: Machine) -> Iterator[tuple[tuple[Flow, ...], int]]:

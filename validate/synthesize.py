@@ -17,7 +17,7 @@ from validate.plan import Flow, Pattern, Step, both_ways, plan, steps
 from workloads.schedule import Op, Schedule
 
 PARAMS = 10**8
-"""Parameters of each optimizer step."""
+"""Parameters of the smallest optimizer steps."""
 
 ENDLESS = 10**15
 """Bytes of copies that must not end before what runs beside them."""
@@ -79,8 +79,8 @@ def measure(
         updates=tuple(
             HostUpdate(
                 hosts=step.hosts,
-                params=PARAMS,
-                nbytes=PARAMS * ADAM_BYTES,
+                params=PARAMS * step.scale,
+                nbytes=PARAMS * step.scale * ADAM_BYTES,
                 seconds=noisy(update(server, step)),
                 beside=step.beside,
             )
@@ -109,7 +109,7 @@ def copies(server: Server, patterns: Sequence[Pattern]) -> list[tuple[float, ...
 def update(server: Server, step: Step) -> float:
     """Seconds of the slowest of some optimizer steps."""
     ops = [
-        Op(i, "host", f"{host}.{i}", (), host, "update", nbytes=PARAMS * ADAM_BYTES)
+        Op(i, "host", f"{host}.{i}", (), host, "update", nbytes=PARAMS * step.scale * ADAM_BYTES)
         for i, host in enumerate(step.hosts)
     ]
     for flow in both_ways(machine(server)) if step.beside else ():

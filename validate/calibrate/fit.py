@@ -24,6 +24,16 @@ FELT = 0.05
 """A record speaks of a parameter if 1 % more of the one changes the other by 0.05 % or more."""
 
 
+MANY = 12
+"""A parameter that fewer records depend on must matter to them: a limit hardly below another one
+would else take the value of a record that is off by chance."""
+
+LIFTED = 1.5
+"""It matters if this many times its value ..."""
+
+CLEARLY = 0.05
+"""... changes their times by this share or more, in the median."""
+
 CLOSE = 1e-4
 """The fit ends when a step changes the parameters, or the sum of squares, by less than this."""
 
@@ -210,7 +220,16 @@ def solve(
         )
         logs = found.x
     numbers, left, slope = full(logs), residuals(logs), jacobian(logs)
-    quality = {names[i]: x for i, x in zip(free, _quality(left, slope), strict=True)}
+    quality: dict[str, Quality] = {}
+    for k, found in enumerate(_quality(left, slope)):
+        own = np.abs(slope[:, k]) >= FELT
+        if 0 < found.points < MANY:
+            lifted = numbers.copy()
+            lifted[free[k]] *= LIFTED
+            shift = np.abs(np.log(model(lifted)[0] / at(logs)[0]))[own]
+            if np.median(shift) < CLEARLY:
+                found = found._replace(error=np.inf)
+        quality[names[free[k]]] = found
     return Fitted(dict(zip(names, numbers.tolist(), strict=True)), quality, left)
 
 

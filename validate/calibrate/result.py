@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hwmodels.compute import LayerProfile
 from hwmodels.server import Server
-from hwmodels.units import format_bandwidth, format_flops, format_params, format_time
 from validate.calibrate.profile import save_profile
 
 if TYPE_CHECKING:
@@ -54,13 +53,13 @@ class Fit:
     @property
     def text(self) -> str:
         """Value with its unit, to four digits."""
-        write = {
-            "B/s": format_bandwidth,
-            "s": format_time,
-            "FLOP/s": format_flops,
-            "params/s": format_params,
+        scale, prefix = {
+            "s": (1e-6, "u"),
+            "B/s": (1e9, "G"),
+            "params/s": (1e6, "M"),
+            "FLOP/s": (1e12, "T"),
         }[self.unit]
-        return write(float(f"{self.value:.4g}"))
+        return f"{self.value / scale:.4g} {prefix}{self.unit}"
 
 
 @dataclass(frozen=True)

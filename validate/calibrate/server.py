@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from hwmodels.gpu import GPU
@@ -15,7 +15,7 @@ from hwmodels.topology import CPU_ADAM
 from validate.calibrate.copies import Paces
 from validate.calibrate.host import Steps
 from validate.calibrate.peers import Peers
-from validate.calibrate.sharing import Group
+from validate.calibrate.sharing import ALIKE, SLOWER, Group
 from validate.measurements import Machine
 from validate.plan import ins, outs
 
@@ -65,11 +65,15 @@ class Choice:
         Host memories whose DRAM is the limit of both directions together of all GPUs near them.
     acs : frozenset of sets
         Groups behind a switch that sends copies between them up to the root complex and back.
+    duplex : frozenset of str
+        GPUs whose own link carries less in both directions together than in each, which only
+        copies between GPUs show.
     """
 
     roots: frozenset[Set] = frozenset()
     drams: frozenset[str] = frozenset()
     acs: frozenset[Set] = frozenset()
+    duplex: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -142,13 +146,36 @@ def alternatives(found: Found, choice: Choice) -> list[Choice]:
     result: list[Choice] = []
     for gpus, limit in limits.items():
         if len(gpus) > 1 and limit.each:
-            result.append(Choice(choice.roots ^ {gpus}, choice.drams, choice.acs - {gpus}))
+            result.append(replace(choice, roots=choice.roots ^ {gpus}, acs=choice.acs - {gpus}))
         if len(gpus) > 1 and gpus not in choice.roots and (limit.each or limit.both):
-            result.append(Choice(choice.roots, choice.drams, choice.acs ^ {gpus}))
+            result.append(replace(choice, acs=choice.acs ^ {gpus}))
     for host in found.machine.hosts:
         if limits.get(near(found.machine, host), _Limits()).both:
-            result.append(Choice(choice.roots, choice.drams ^ {host}, choice.acs))
+            result.append(replace(choice, drams=choice.drams ^ {host}))
+    result += [
+        replace(choice, duplex=choice.duplex ^ {gpu})
+        for gpu in found.machine.gpus
+        if math.isfinite(_duplex_of_peers(found, gpu))
+    ]
     return result
+
+
+def _duplex_of_peers(found: Found, gpu: str) -> float:
+    """Most that a GPU's link carried both ways in copies with others, if these slowed each other.
+
+    Infinite if they did not, or if copies with host memory show the limit.
+    """
+    if _limits(found.groups).get(frozenset((gpu,)), _Limits()).both:
+        return math.inf
+    totals: list[float] = []
+    for other in found.machine.gpus:
+        paces = found.paces.together.get(frozenset(((gpu, other), (other, gpu))))
+        if paces is None or frozenset((gpu, other)) not in found.peers.direct:
+            continue
+        alone = sum(found.paces.alone.get(flow, pace) for flow, pace in paces.items())
+        if sum(paces.values()) > SLOWER * alone:
+            totals.append(_first_rates(found, paces))
+    return max(totals, default=math.inf)
 
 
 def _rooms(found: Found) -> list[Set]:
@@ -193,6 +220,8 @@ def build(found: Found, choice: Choice) -> Parts:
         both = limits.get(alone, _Limits()).both
         if any(alone == near(machine, host) for host in choice.drams):
             both = 0.0
+        if name in choice.duplex:
+            both = _duplex_of_peers(found, name)
         links.append(_link(f"pcie{number}", (name, above[name]), bandwidth, both or math.inf))
     nvlinks, nvswitches = _nvlinks(found)
     return Parts(
@@ -231,10 +260,6 @@ def through_link(found: Found, gpu: str) -> float:
                 total = _first_rates(found, paces)
                 most = total if total > ALIKE * most else most
     return most
-
-
-ALIKE = 1.10
-"""Two flows count as more than one only if they are so by this: noise of 2 % in three times."""
 
 
 def _first_rates(found: Found, paces: Mapping[tuple[str, str], float]) -> float:
