@@ -30,12 +30,15 @@ class Paces(NamedTuple):
         Seconds per byte of each flow that was measured alone.
     together : mapping of frozenset to mapping
         Seconds per byte of each flow of every set that was measured at once (one flow too).
+    counts : mapping of frozenset to int
+        Sizes at which each set was measured.
     latency : mapping of (str, str) to float
         Seconds of the smallest copies of each flow.
     """
 
     alone: Mapping[Flow, float]
     together: Mapping[frozenset[Flow], Mapping[Flow, float]]
+    counts: Mapping[frozenset[Flow], int]
     latency: Mapping[Flow, float]
 
 
@@ -116,4 +119,5 @@ def paces(machine: Machine, records: Iterable[Copies]) -> Paces:
                     f"Copies from {flow[0]} to {flow[1]} alone of {LARGE_BYTES // 2**20} MiB or "
                     "more were not measured, so the bandwidth is unknown; measure them."
                 )
-    return Paces(alone, together, latency)
+    counts = {flows: min(map(len, large[flows].values())) for flows in together}
+    return Paces(alone, together, counts, latency)

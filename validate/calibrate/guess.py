@@ -25,17 +25,18 @@ from validate.calibrate.server import (
 )
 from validate.plan import ins, outs
 
-BETTER = 0.9
-"""Another choice is taken if it leaves at most this share of the squared differences ..."""
+SURE = 50.0
+"""Another choice is taken if it lowers the sum of squared differences by this many variances of one
+of them (median absolute deviation), far beyond chance ..."""
 
-MATTERS = 0.02
-"""... and at least this much less in all, as five differences of 6 % are."""
+LEAST = 0.01
+"""... of which the standard deviation counts as this much or more."""
 
-FINER = 1.05
+FINER = 1.06
 """Step of a search for a first guess; the fit goes on from there."""
 
 STEPS = 90
-"""Steps of that search: from the most that can be asked down to an eightieth of it."""
+"""Steps of that search: from the most that can be asked down to a 180th of it."""
 
 CLEAR = 0.1
 """A guess must lower the sum of the relative differences by this and by a fifth: a limit that
@@ -57,7 +58,7 @@ def choose(found: Found, seen: Sequence[Seen]) -> tuple[Choice, Parts]:
         tried = [(x, _like(found, x, telling, parts, best)) for x in alternatives(found, best)]
         costs = [_cost(other, telling) for _, other in tried]
         now = min(costs, default=least)
-        if now > least * BETTER or least - now < MATTERS:
+        if least - now < SURE * _variance(parts, telling):
             return best, _with_hidden_cores(parts)
         best, parts = tried[costs.index(now)]
         least = now
@@ -119,6 +120,13 @@ def _scanned(parts: Parts, name: str, seen: Sequence[Seen]) -> Parts:
     least = min(off)
     clear = off[0] - least > max(CLEAR, 0.2 * off[0])
     return changed(parts, {name: tried[off.index(least) if clear else 0]})
+
+
+def _variance(parts: Parts, seen: Sequence[Seen]) -> float:
+    """Variance of one difference, by the median of all."""
+    layout = Layout(parts)
+    off = np.abs(differences(layout, seen, layout.start)) if seen else np.zeros(1)
+    return max(1.4826 * float(np.median(off)), LEAST) ** 2
 
 
 def _cost(parts: Parts, seen: Sequence[Seen]) -> float:

@@ -15,7 +15,7 @@ from hwmodels.topology import CPU_ADAM
 from validate.calibrate.copies import Paces
 from validate.calibrate.host import Steps
 from validate.calibrate.peers import Peers
-from validate.calibrate.sharing import ALIKE, SLOWER, Group
+from validate.calibrate.sharing import ALIKE, Group, slower
 from validate.measurements import Machine
 from validate.plan import ins, outs
 
@@ -173,7 +173,7 @@ def _duplex_of_peers(found: Found, gpu: str) -> float:
         if paces is None or frozenset((gpu, other)) not in found.peers.direct:
             continue
         alone = sum(found.paces.alone.get(flow, pace) for flow, pace in paces.items())
-        if sum(paces.values()) > SLOWER * alone:
+        if slower(sum(paces.values()) / alone, found.paces.counts[frozenset(paces)], 2):
             totals.append(_first_rates(found, paces))
     return max(totals, default=math.inf)
 
@@ -321,8 +321,10 @@ def _sockets(found: Found) -> list[Link]:
 
 
 def most_asked(found: Found) -> float:
-    """More than all copies and optimizer steps together can ask of anything, in B/s."""
-    copies = sum(1.0 / pace for pace in found.paces.alone.values())
+    """More than all copies with host memory and all optimizer steps ask of anything, in B/s."""
+    machine = found.machine
+    flows = (*ins(machine).values(), *outs(machine).values())
+    copies = sum(1.0 / found.paces.alone[flow] for flow in flows)
     return 2.0 * (copies + sum(step.all for step in found.steps.values()))
 
 

@@ -22,9 +22,14 @@ from validate.plan import ins, outs
 Way = Literal["in", "out", "both"]
 """Copies to GPUs, from GPUs, or both together."""
 
-SLOWER = 1.07
-"""Flows whose times add up to this much more than expected share something: five standard errors
-of two times with 2 % noise."""
+SLOWER = 0.05
+"""Flows whose times add up to this much more than expected may share something, ..."""
+
+NOISE = 0.02
+"""... if that is five standard errors or more, where every time has this relative noise ..."""
+
+ALONE = 4
+"""... and the times alone come from as many measurements."""
 
 ALIKE = 1.10
 """Capacities closer than this are taken as one: the range of a few dozen estimates with 1.5 %."""
@@ -48,10 +53,11 @@ class Group(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """Host copies that ran at once: GPU and direction of each, and seconds per byte of each."""
+    """Host copies that ran at once: GPU and direction of each, seconds per byte, and how often."""
 
     flows: tuple[tuple[str, Way], ...]
     paces: tuple[float, ...]
+    count: int
 
     @property
     def gpus(self) -> frozenset[str]:
@@ -68,6 +74,7 @@ def groups(machine: Machine, paces: Paces) -> tuple[Group, ...]:
         _Pattern(
             tuple(sorted(direction[flow] for flow in found)),
             tuple(found[flow] for flow in sorted(found, key=direction.__getitem__)),
+            paces.counts[flows],
         )
         for flows, found in paces.together.items()
         if len(flows) > 1 and flows <= direction.keys()
@@ -91,7 +98,7 @@ def _find(
     """Groups of one way, given others."""
     found: list[Group] = []
     for _ in range(2 * len(alone)):  # a laminar family has fewer members
-        slow = [x for x in patterns if _slower(x, alone, (*known, *found)) > SLOWER]
+        slow = [x for x in patterns if _shares(x, alone, (*known, *found))]
         least = [x for x in slow if not any(set(y.flows) < set(x.flows) for y in slow)]
         if not least:
             break
@@ -159,10 +166,25 @@ def _expected(
     return sum(times(demands, of, rates, slopes=False).seconds)
 
 
-def _slower(
+def slower(ratio: float, count: int, flows: int) -> bool:
+    """Whether times that add up to ``ratio`` of what was expected are longer than noise explains.
+
+    Parameters
+    ----------
+    ratio : float
+        Sum of the times of all flows over the expected sum.
+    count, flows : int
+        How often the flows were measured together, and how many they are.
+    """
+    error = NOISE * math.sqrt((1.0 / count + 1.0 / ALONE) / flows)
+    return ratio > 1.0 + max(SLOWER, 5.0 * error)
+
+
+def _shares(
     pattern: _Pattern, alone: Mapping[tuple[str, Way], float], known: Sequence[Group]
-) -> float:
-    return sum(pattern.paces) / _expected(pattern, alone, known)
+) -> bool:
+    ratio = sum(pattern.paces) / _expected(pattern, alone, known)
+    return slower(ratio, pattern.count, len(pattern.flows))
 
 
 def _capacity(
