@@ -88,7 +88,11 @@ def plan(machine: Machine) -> tuple[Pattern, ...]:
     """All copies to measure on a machine: about 50 patterns for 2 GPUs, 1000 for 8."""
     sizes = large(len(machine.gpus))
     found = [Pattern(flows, n) for flows, n in _alone(machine)]
-    found += [Pattern(flows, n) for flows in _subsets(machine) for n in sizes]
+    found += [
+        Pattern(flows, n)
+        for flows in _subsets(machine)
+        for n in (sizes if len(flows) > 2 else LARGE[: max(2, len(sizes))])
+    ]
     found += [Pattern(flows, n) for flows, n in _far(machine)]
     found += [Pattern(flows, n) for flows, n in _matrix(machine)]
     found += [Pattern(flows, n) for flows in _peers(machine) for n in sizes]

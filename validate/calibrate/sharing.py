@@ -31,6 +31,12 @@ NOISE = 0.02
 ALONE = 4
 """... and the times alone come from as many measurements."""
 
+LARGE_SET = 4
+"""Sets of so many GPUs or more are tried without each of them."""
+
+BISECTIONS = 16
+"""Halvings of a range of two decades: to 1e-4."""
+
 ALIKE = 1.10
 """Capacities closer than this are taken as one: the range of a few dozen estimates with 1.5 %."""
 
@@ -102,20 +108,51 @@ def _find(
         least = [x for x in slow if not any(set(y.flows) < set(x.flows) for y in slow)]
         if not least:
             break
-        sizes = {x: _capacity(way, x, alone, (*known, *found)) for x in least}
-        found = _with(found, _narrowest(way, sizes))
+        inside = [_inside(Group(way, x.gpus, 0.0), x, alone, (*known, *found)) for x in least]
+        found = _with(found, _narrowest(inside))
     return found
 
 
-def _narrowest(way: Way, sizes: Mapping[_Pattern, float]) -> Group:
+def _narrowest(sets: Sequence[Group]) -> Group:
     """Join the sets that overlap and show the lowest capacity."""
-    first = min(sizes, key=lambda x: (sizes[x], x))
-    near = [x for x in sizes if sizes[x] <= sizes[first] * ALIKE]
+    first = min(sets, key=lambda x: (x.capacity, sorted(x.gpus)))
+    near = [x for x in sets if x.capacity <= first.capacity * ALIKE]
     gpus, members = first.gpus, [first]
     while more := [x for x in near if x not in members and x.gpus & gpus]:
         members += more
         gpus = gpus.union(*(x.gpus for x in more))
-    return Group(way, gpus, math.exp(fmean(math.log(sizes[x]) for x in members)))
+    return Group(first.way, gpus, math.exp(fmean(math.log(x.capacity) for x in members)))
+
+
+def _inside(
+    group: Group,
+    pattern: _Pattern,
+    alone: Mapping[tuple[str, Way], float],
+    known: Sequence[Group],
+) -> Group:
+    """Capacity of a group, without GPUs of large sets whose times are better explained outside.
+
+    A large set may be the smallest that is slow beyond doubt because of two limits, each of which
+    is in doubt by itself.
+    """
+    best = _sized(group, pattern, alone, known)
+    while len(best.gpus) >= LARGE_SET:
+        tried = [
+            _sized(best._replace(gpus=best.gpus - {gpu}), pattern, alone, known)
+            for gpu in sorted(best.gpus)
+        ]
+        off = [_misfit(pattern, alone, (*known, x)) for x in tried]
+        if min(off) >= _misfit(pattern, alone, (*known, best)):
+            break
+        best = tried[off.index(min(off))]
+    return best
+
+
+def _misfit(
+    pattern: _Pattern, alone: Mapping[tuple[str, Way], float], known: Sequence[Group]
+) -> float:
+    expected = _expected(pattern, alone, known)
+    return sum(math.log(a / b) ** 2 for a, b in zip(pattern.paces, expected, strict=True))
 
 
 def _with(found: Sequence[Group], new: Group) -> list[Group]:
@@ -147,8 +184,8 @@ def _same_both_ways(found: Sequence[Group]) -> list[Group]:
 
 def _expected(
     pattern: _Pattern, alone: Mapping[tuple[str, Way], float], known: Sequence[Group]
-) -> float:
-    """Sum of seconds per byte of all flows if nothing but the known groups limits them."""
+) -> list[float]:
+    """Seconds per byte of each flow if nothing but the known groups limits them."""
     rates = [alone[flow] for flow in pattern.flows] + [x.capacity for x in known]
     first = len(pattern.flows)
     demands = [
@@ -163,7 +200,7 @@ def _expected(
         for i, (gpu, way) in enumerate(pattern.flows)
     ]
     of = {str(k): first + k for k in range(len(known))}
-    return sum(times(demands, of, rates, slopes=False).seconds)
+    return times(demands, of, rates, slopes=False).seconds
 
 
 def slower(ratio: float, count: int, flows: int) -> bool:
@@ -183,24 +220,25 @@ def slower(ratio: float, count: int, flows: int) -> bool:
 def _shares(
     pattern: _Pattern, alone: Mapping[tuple[str, Way], float], known: Sequence[Group]
 ) -> bool:
-    ratio = sum(pattern.paces) / _expected(pattern, alone, known)
+    ratio = sum(pattern.paces) / sum(_expected(pattern, alone, known))
     return slower(ratio, pattern.count, len(pattern.flows))
 
 
-def _capacity(
-    way: Way,
+def _sized(
+    group: Group,
     pattern: _Pattern,
     alone: Mapping[tuple[str, Way], float],
     known: Sequence[Group],
-) -> float:
-    """Capacity of one more group over exactly these GPUs that explains their times, by bisection."""
+) -> Group:
+    """Give a group the capacity that explains the sum of a pattern's times, by bisection."""
     high = sum(alone[flow] for flow in pattern.flows)
     low = high / 100.0
-    for _ in range(30):
+    for _ in range(BISECTIONS):
         middle = math.sqrt(low * high)
-        more = (*known, Group(way, pattern.gpus, middle))
-        if _expected(pattern, alone, more) > sum(pattern.paces):
+        if sum(_expected(pattern, alone, (*known, group._replace(capacity=middle)))) > sum(
+            pattern.paces
+        ):
             low = middle
         else:
             high = middle
-    return math.sqrt(low * high)
+    return group._replace(capacity=math.sqrt(low * high))
