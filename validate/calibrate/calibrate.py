@@ -16,8 +16,8 @@ from hwmodels.server import Server
 from validate.calibrate import compute, copies, host, sharing
 from validate.calibrate.fit import Fitted, Quality, Seen, differences, fit_server
 from validate.calibrate.guess import choose
-from validate.calibrate.loads import loads
-from validate.calibrate.parameters import LATENCIES, Layout, changed
+from validate.calibrate.loads import least, loads
+from validate.calibrate.parameters import UPLINK, Layout, changed, is_latency
 from validate.calibrate.peers import peers
 from validate.calibrate.profile import layer_times
 from validate.calibrate.result import Calibration, Fit, Unit
@@ -116,11 +116,11 @@ def _assumed(layout: Layout, measured: Measurements) -> list[str]:
     pairs = ((a, b) for a in machine.gpus for b in machine.gpus if a != b)
     fixed: list[str] = []
     if not any(layout.server.route(*pair).kind == "pcie" for pair in pairs):
-        fixed.append("pcie.latency")
+        fixed += ["host_latency", UPLINK]
     if layout.start.get("socket.latency") == LATENCY["socket"]:
         fixed.append("socket.latency")
     if not any(len(record.flows) == 1 and record.nbytes <= copies.SMALL_BYTES for record in measured.copies):
-        fixed += [name for name in LATENCIES if name in layout.start]
+        fixed += [name for name in layout.start if is_latency(name)]
     if not measured.updates:
         for x in parts.hosts:
             fixed += [f"{x.name}.update", f"{x.name}.update_process"]
@@ -136,7 +136,9 @@ def _finished(
     for name, value in fitted.values.items():
         quality = fitted.quality.get(name)
         if quality is not None and not quality.known and asked[name] > 0.0:
-            values[name] = asked[name]
+            beside = [x for x in seen if x.background] if name.endswith(".dram") else []
+            low = asked[name]
+            values[name] = least(layout, fitted.values, name, low, beside) if beside else low
         fits.append(_fit(name, values[name], quality, asked[name]))
     parts = changed(layout.parts, values)
     fits += [
@@ -154,7 +156,7 @@ def _finished(
 
 def _fit(name: str, value: float, quality: Quality | None, asked: float) -> Fit:
     steps = name.endswith((".update", ".update_process"))
-    unit: Unit = "params/s" if steps else "s" if name in LATENCIES else "B/s"
+    unit: Unit = "params/s" if steps else "s" if is_latency(name) else "B/s"
     shown = value / ADAM_BYTES if steps else value
     if quality is not None and quality.known:
         return Fit(name, shown, unit, "fitted", *quality)

@@ -16,8 +16,8 @@ from validate.calibrate.fluid import Demand
 CPU = "cpu"
 """First half of the "flow" that is an optimizer step on a host memory."""
 
-LATENCIES = ("host_latency", "pcie.latency", "nvlink.latency", "socket.latency")
-"""Latencies, one for all links of a kind: a copy crosses too few to tell them apart."""
+UPLINK = "uplink.latency"
+"""Latency of every PCIe link that ends at no GPU; links of GPUs have one each."""
 
 
 class Terms(NamedTuple):
@@ -39,6 +39,19 @@ def _tied(link: Link) -> bool:
     return link.duplex <= link.bandwidth
 
 
+def is_latency(name: str) -> bool:
+    """Whether a parameter is in seconds."""
+    return name.endswith("latency")
+
+
+def latency_name(link: Link, parts: Parts) -> str:
+    """Parameter that is the latency of a link: copies cross too few to tell all of them apart."""
+    if link.kind != "pcie":
+        return f"{link.kind}.latency"
+    own = any(parts.kinds[end] == "gpu" for end in link.ends)
+    return f"{link.name}.latency" if own else UPLINK
+
+
 def values(parts: Parts) -> dict[str, float]:
     """Numbers of a server by parameter: B/s (also of optimizer steps), and seconds of latencies."""
     found: dict[str, float] = {}
@@ -57,7 +70,7 @@ def values(parts: Parts) -> dict[str, float]:
         found[f"{host.name}.update_process"] = host.update_process * ADAM_BYTES
     found["host_latency"] = parts.host_latency
     for link in parts.links:
-        found.setdefault(f"{link.kind}.latency", link.latency)
+        found.setdefault(latency_name(link, parts), link.latency)
     return found
 
 
@@ -67,7 +80,7 @@ def changed(parts: Parts, new: Mapping[str, float]) -> Parts:
     def link(old: Link) -> Link:
         duplex = new.get(f"{old.name}.duplex", old.duplex)
         bandwidth = duplex if _tied(old) else new.get(f"{old.name}.bandwidth", old.bandwidth)
-        latency = new.get(f"{old.kind}.latency", old.latency)
+        latency = new.get(latency_name(old, parts), old.latency)
         return replace(old, bandwidth=bandwidth, duplex=duplex, latency=latency)
 
     return replace(
@@ -125,13 +138,25 @@ class Layout:
 
     @cached_property
     def _probes(self) -> tuple[tuple[str, Server], ...]:
-        """The server with one kind of latency of 1 s and all others zero."""
-        zero = dict.fromkeys(LATENCIES, 0.0)
+        """The server with one latency, not that of a GPU's link, of 1 s, and all others zero."""
+        zero = {name: 0.0 for name in self.number if is_latency(name)}
+        own = {latency_name(x, self.parts) for x in self.parts.links if x.kind == "pcie"} - {UPLINK}
         return tuple(
             (name, Server(changed(self.parts, zero | {name: 1.0})))
-            for name in LATENCIES
-            if name in self.number
+            for name in zero
+            if name not in own
         )
+
+    @cached_property
+    def _own(self) -> Mapping[str, int]:
+        """Latency of the PCIe link of each GPU."""
+        gpus = self.server.gpus
+        return {
+            end: self.number[latency_name(link, self.parts)]
+            for link in self.parts.links
+            for end in link.ends
+            if link.kind == "pcie" and end in gpus
+        }
 
     @cached_property
     def of(self) -> Mapping[str, int]:
@@ -168,11 +193,12 @@ class Layout:
             caps = (self.number[f"{dst}.update_process"],)
             return Terms((), Demand(route.usage, caps))
         route = self.server.route(src, dst)
-        latency = tuple(
-            (self.number[name], probe.route(src, dst).latency)
-            for name, probe in self._probes
-            if probe.route(src, dst).latency
-        )
+        latency = [
+            (self.number[name], probe.route(src, dst).latency) for name, probe in self._probes
+        ]
+        over = () if route.kind == "nvlink" else (src, dst)
+        latency += [(self._own[end], 1.0) for end in over if end in self._own]
+        latency = tuple((number, count) for number, count in latency if count)
         return Terms(latency, Demand(route.usage, self._caps(route, src, dst)))
 
     def _caps(self, route: Route, src: str, dst: str) -> tuple[int, ...]:

@@ -243,9 +243,13 @@ def _link(name: str, ends: tuple[str, str], bandwidth: float, duplex: float) -> 
 
 
 def _host_latency(found: Found) -> float:
-    times = [found.paces.latency.get(flow) for flow in ins(found.machine).values()]
-    known = [x for x in times if x is not None]
-    return max(sum(known) / len(known) - LATENCY["pcie"], 1e-9) if known else HOST_LATENCY
+    """Latency of a copy with host memory besides its links: the least of all GPUs', less one link.
+
+    Where no copy between GPUs is direct, this cannot be told from that of the links, and stays.
+    """
+    flows = (*ins(found.machine).values(), *outs(found.machine).values())
+    known = [found.paces.latency[flow] for flow in flows if flow in found.paces.latency]
+    return max(min(known) - LATENCY["pcie"], 0.5 * min(known)) if known else HOST_LATENCY
 
 
 def through_link(found: Found, gpu: str) -> float:

@@ -142,8 +142,8 @@ def _inside(
             for gpu in sorted(best.gpus)
         ]
         off = [_misfit(pattern, alone, (*known, x)) for x in tried]
-        if min(off) >= _misfit(pattern, alone, (*known, best)):
-            break
+        if _misfit(pattern, alone, (*known, best)) - min(off) < 25.0 * NOISE**2 * (1.0 + 1.0 / ALONE):
+            break  # less than five standard errors of one time
         best = tried[off.index(min(off))]
     return best
 
