@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -10,11 +11,11 @@ import numpy as np
 
 from hwmodels.compute import LayerProfile
 from hwmodels.errors import InvalidInput
-from hwmodels.parts import LATENCY
+from hwmodels.parts import LATENCY, Parts
 from hwmodels.routes import ADAM_BYTES
 from hwmodels.server import Server
 from validate.calibrate import compute, copies, host, sharing
-from validate.calibrate.fit import Fitted, Quality, Seen, differences, fit_server
+from validate.calibrate.fit import CLEARLY, Fitted, Quality, Seen, differences, fit_server
 from validate.calibrate.guess import choose
 from validate.calibrate.loads import least, loads
 from validate.calibrate.parameters import UPLINK, Layout, changed, is_latency
@@ -140,7 +141,9 @@ def _finished(
             low = asked[name]
             values[name] = least(layout, fitted.values, name, low, beside) if beside else low
         fits.append(_fit(name, values[name], quality, asked[name]))
-    parts = changed(layout.parts, values)
+    parts = _without_idle_caps(changed(layout.parts, values), fits, seen)
+    left = Layout(parts).start
+    fits = [fit for fit in fits if fit.name in left]
     fits += [
         _fit(f"{link.name}.bandwidth", link.bandwidth, Quality(1.0, 0.0, 0), link.bandwidth)
         for link in parts.links
@@ -152,6 +155,21 @@ def _finished(
     sources |= {fit.name: "assumed: not measured" for fit in fits if fit.status == "assumed"}
     loose = tuple(fit.name for fit in fits if fit.status != "fitted")
     return Server(replace(parts, sources=sources, unverified=loose)), fits
+
+
+def _without_idle_caps(parts: Parts, fits: Sequence[Fit], seen: Sequence[Seen]) -> Parts:
+    """Lift caps of GPUs that are not told, one by one, where nothing takes another time then."""
+    for fit in fits:
+        gpu, _, field = fit.name.partition(".")
+        if fit.status == "fitted" or field not in ("h2d", "d2h", "peer"):
+            continue
+        lifted = changed(parts, {fit.name: math.inf})
+        own = [x for x in seen if any(gpu in flow for flow in x.flows)]
+        before, after = Layout(parts), Layout(lifted)
+        shift = differences(before, own, before.start) - differences(after, own, after.start)
+        if np.max(np.abs(shift), initial=0.0) < CLEARLY:
+            parts = lifted
+    return parts
 
 
 def _fit(name: str, value: float, quality: Quality | None, asked: float) -> Fit:
