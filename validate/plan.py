@@ -96,7 +96,9 @@ def plan(machine: Machine) -> tuple[Pattern, ...]:
     found += [Pattern(flows, n) for flows, n in _far(machine)]
     found += [Pattern(flows, n) for flows, n in _matrix(machine)]
     found += [Pattern(flows, n) for flows in _peers(machine) for n in sizes]
-    found += [Pattern(flows, n, False) for flows, n in _alone(machine) if machine.gpus[0] in flows[0]]
+    found += [
+        Pattern(flows, n, False) for flows, n in _alone(machine) if machine.gpus[0] in flows[0]
+    ]
     return tuple(dict.fromkeys(found))
 
 
@@ -178,7 +180,9 @@ def _peers(machine: Machine) -> Iterator[tuple[Flow, ...]]:
         yield (one, other), (other, one)
         yield (one, other), into[other]
     for one, other in combinations(gpus, 2) if total >= 4 else ():
-        first, second = [x for x in (*gpus, *gpus)[gpus.index(other) :] if x not in (one, other)][:2]
+        first, second = [x for x in (*gpus, *gpus)[gpus.index(other) :] if x not in (one, other)][
+            :2
+        ]
         yield (one, first), (other, second)
     for step in range(1, total) if total >= 3 else ():
         yield tuple((gpus[i], gpus[(i + step) % total]) for i in range(total))

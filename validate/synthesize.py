@@ -35,7 +35,21 @@ def machine(server: Server) -> Machine:
         host_memory=tuple(host.memory for host in parts.hosts),
         cores=tuple(host.cores for host in parts.hosts),
         near=tuple(server.host_of(gpu) for gpu in server.gpus),
+        topology=_matrix(server),
     )
+
+
+def _matrix(server: Server) -> str:
+    """What ``nvidia-smi topo -m`` would print of NVLinks; nothing where there is none."""
+    kinds = [[server.route(a, b).kind if a != b else "" for b in server.gpus] for a in server.gpus]
+    if not any("nvlink" in row for row in kinds):
+        return ""
+    word = {"": "X", "nvlink": "NV1"}
+    names = [f"GPU{i}" for i in range(len(kinds))]
+    rows = [
+        [name, *(word.get(x, "SYS") for x in row)] for name, row in zip(names, kinds, strict=True)
+    ]
+    return "\n".join("\t".join(row) for row in [["", *names], *rows]) + "\n"
 
 
 def measure(
@@ -131,9 +145,7 @@ def _run(server: Server, ops: Sequence[Op]) -> Timeline:
     return execute(schedule, server)
 
 
-def _compute(
-    server: Server, gpu: str, work: LayerWork, noisy: Callable[[float], float]
-) -> Compute:
+def _compute(server: Server, gpu: str, work: LayerWork, noisy: Callable[[float], float]) -> Compute:
     return Compute(
         gpu=gpu,
         layer=work.layer,

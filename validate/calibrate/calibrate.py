@@ -52,9 +52,7 @@ def calibrate(measured: Measurements) -> Calibration:
     seen = [*of_copies, *of_steps]
     groups, notes = nested(sharing.groups(machine, paces), machine)
     rows = compute.records(measured)
-    rates = {
-        name: compute.rates(found, _launches(measured, name)) for name, found in rows.items()
-    }
+    rates = {name: compute.rates(found, _launches(measured, name)) for name, found in rows.items()}
     fastest = max(1.0 / pace for pace in paces.alone.values())
     memory = compute.memory(machine)
     kinds = {name: compute.gpu(name, memory[name], rates[name], fastest) for name in rates}
@@ -120,7 +118,9 @@ def _assumed(layout: Layout, measured: Measurements) -> list[str]:
         fixed += ["host_latency", UPLINK]
     if layout.start.get("socket.latency") == LATENCY["socket"]:
         fixed.append("socket.latency")
-    if not any(len(record.flows) == 1 and record.nbytes <= copies.SMALL_BYTES for record in measured.copies):
+    if not any(
+        len(record.flows) == 1 and record.nbytes <= copies.SMALL_BYTES for record in measured.copies
+    ):
         fixed += [name for name in layout.start if is_latency(name)]
     if not measured.updates:
         for x in parts.hosts:
@@ -151,7 +151,11 @@ def _finished(
     ]
     told = ", ".join(f"{k} {v}" for k, v in measured.machine.software.items())
     sources = {"measurements": told or measured.machine.name}
-    sources |= {fit.name: "at least this: no measurement reached the limit" for fit in fits if fit.status == "at least"}
+    sources |= {
+        fit.name: "at least this: no measurement reached the limit"
+        for fit in fits
+        if fit.status == "at least"
+    }
     sources |= {fit.name: "assumed: not measured" for fit in fits if fit.status == "assumed"}
     loose = tuple(fit.name for fit in fits if fit.status != "fitted")
     return Server(replace(parts, sources=sources, unverified=loose)), fits

@@ -103,7 +103,9 @@ def rates(rows: Sequence[Compute], launches: Sequence[float]) -> Rates:
     }
     start["bandwidth"] = max((x.bytes / x.seconds for x in work), default=0.0)
     start["launch_overhead"] = (
-        median(launches) if launches else min((x.seconds / x.kernels for x in work), default=0.0) / 2
+        median(launches)
+        if launches
+        else min((x.seconds / x.kernels for x in work), default=0.0) / 2
     )
     memory, launch = len(formats), len(formats) + 1
     measured = np.array([*(x.seconds for x in work), *sorted(launches)])
@@ -159,7 +161,9 @@ def gpu(name: str, memory: int, found: Rates, link: float) -> GPU:
         )
     if known is None:
         return _unknown(name, memory, found, link)
-    shares = [rate / known.peak(cast(Dtype, x)) for x, rate in found.flops.items() if x in known.flops]
+    shares = [
+        rate / known.peak(cast(Dtype, x)) for x, rate in found.flops.items() if x in known.flops
+    ]
     share = min(1.0, max(shares)) if shares else known.compute_efficiency
     flops = dict(known.flops) | {x: rate / share for x, rate in found.flops.items()}
     through = found.bandwidth / known.bandwidth if found.bandwidth else known.memory_efficiency
@@ -187,7 +191,9 @@ def gpu(name: str, memory: int, found: Rates, link: float) -> GPU:
 
 def _unknown(name: str, memory: int, found: Rates, link: float) -> GPU:
     """Rates as measured stand for the peak, with efficiencies of one."""
-    width = next((w for w in (Width(g, 16) for g in range(1, 7)) if pcie_effective(w) >= link), None)
+    width = next(
+        (w for w in (Width(g, 16) for g in range(1, 7)) if pcie_effective(w) >= link), None
+    )
     width = width or Width(6, 16)
     return GPU(
         name=name,

@@ -111,7 +111,9 @@ def paces(machine: Machine, records: Iterable[Copies]) -> Paces:
         for flows, times in large.items()
         if len(times) == len(flows)
     }
-    alone = {next(iter(f)): next(iter(times.values())) for f, times in together.items() if len(f) == 1}
+    alone = {
+        next(iter(f)): next(iter(times.values())) for f, times in together.items() if len(f) == 1
+    }
     for gpu, host in zip(machine.gpus, machine.near, strict=True):
         for flow in ((host, gpu), (gpu, host)):
             if flow not in alone:

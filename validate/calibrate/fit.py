@@ -35,7 +35,10 @@ CLEARLY = 0.05
 """... changes their times by this share or more, in the median."""
 
 CLOSE = 1e-4
-"""The fit ends when a step changes the parameters, or the sum of squares, by less than this."""
+"""The fit ends when a step lowers the sum of squares by less than this share ..."""
+
+STILL = 1e-6
+"""... or moves the logarithms (about 25 each) by less than this share of their norm."""
 
 PRIOR = 1e-3
 """A parameter that is e times its first guess counts as much as one difference of 0.1 %: nothing,
@@ -216,7 +219,7 @@ def solve(
             loss="soft_l1",
             f_scale=OUTLIER,
             ftol=CLOSE,
-            xtol=CLOSE,
+            xtol=STILL,
         )
         logs = found.x
     numbers, left, slope = full(logs), residuals(logs), jacobian(logs)

@@ -45,7 +45,11 @@ class Times(NamedTuple):
 
 
 def rates(
-    demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[float], *, slopes: bool = True
+    demands: Sequence[Demand],
+    of: Mapping[str, int],
+    values: Sequence[float],
+    *,
+    slopes: bool = True,
 ) -> tuple[list[float], list[Vector]]:
     """Max-min fair rates in B/s by progressive filling, and derivatives by each parameter.
 
@@ -111,7 +115,11 @@ def _level(
 
 
 def times(
-    demands: Sequence[Demand], of: Mapping[str, int], values: Sequence[float], *, slopes: bool = True
+    demands: Sequence[Demand],
+    of: Mapping[str, int],
+    values: Sequence[float],
+    *,
+    slopes: bool = True,
 ) -> Times:
     """Seconds per byte of flows of equal bytes that start together.
 

@@ -47,9 +47,7 @@ def choose(found: Found, seen: Sequence[Seen]) -> tuple[Choice, Parts]:
     """The choice that explains most of what copies near one host do not tell, and its parts."""
     plain = {*ins(found.machine).values(), *outs(found.machine).values()}
     telling = [
-        x
-        for x in seen
-        if x.nbytes >= LARGE_BYTES and (x.background or not set(x.flows) <= plain)
+        x for x in seen if x.nbytes >= LARGE_BYTES and (x.background or not set(x.flows) <= plain)
     ]
     best = first_choice(found)
     parts = _with_sockets(found, _with_drams(found, best, _plain(found, best), telling), telling)

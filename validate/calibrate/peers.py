@@ -55,7 +55,9 @@ def peers(machine: Machine, paces: Paces) -> Peers:
     """Tell direct from staged copies by latency, NVLink by the topology matrix."""
     joined, notes = _joined(machine)
     rates = {
-        pair: fmean(1.0 / paces.alone[flow] for flow in permutations(sorted(pair)) if flow in paces.alone)
+        pair: fmean(
+            1.0 / paces.alone[flow] for flow in permutations(sorted(pair)) if flow in paces.alone
+        )
         for pair in map(frozenset, combinations(machine.gpus, 2))
         if any(flow in paces.alone for flow in permutations(sorted(pair)))
     }

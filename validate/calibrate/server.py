@@ -283,13 +283,13 @@ def _slot(found: Found, name: str) -> tuple[GPUSlot, float]:
     rates = {"in": 1.0 / found.paces.alone[into], "out": 1.0 / found.paces.alone[out]}
     link = through_link(found, name)
     shared = {
-        way: min((x.capacity for x in found.groups if name in x.gpus and x.way == way), default=math.inf)
+        way: min(
+            (x.capacity for x in found.groups if name in x.gpus and x.way == way), default=math.inf
+        )
         for way in ("in", "out")
     }
     caps = {
-        way: rate
-        if rate * SAME < link and rate * SAME < shared[way]
-        else math.inf
+        way: rate if rate * SAME < link and rate * SAME < shared[way] else math.inf
         for way, rate in rates.items()
     }
     if min(shared.values()) <= link * SAME and link <= max(rates.values()) * SAME:
@@ -319,7 +319,13 @@ def _sockets(found: Found) -> list[Link]:
     """Links between all pairs of host memories, as wide as the fastest copy across; scanned later."""
     hosts = found.machine.hosts
     return [
-        Link(f"sockets{i}-{j}", (f"socket{i}", f"socket{j}"), "socket", most_asked(found), LATENCY["socket"])
+        Link(
+            f"sockets{i}-{j}",
+            (f"socket{i}", f"socket{j}"),
+            "socket",
+            most_asked(found),
+            LATENCY["socket"],
+        )
         for i, j in combinations(range(len(hosts)), 2)
     ]
 

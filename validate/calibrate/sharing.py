@@ -142,7 +142,9 @@ def _inside(
             for gpu in sorted(best.gpus)
         ]
         off = [_misfit(pattern, alone, (*known, x)) for x in tried]
-        if _misfit(pattern, alone, (*known, best)) - min(off) < 25.0 * NOISE**2 * (1.0 + 1.0 / ALONE):
+        if _misfit(pattern, alone, (*known, best)) - min(off) < 25.0 * NOISE**2 * (
+            1.0 + 1.0 / ALONE
+        ):
             break  # less than five standard errors of one time
         best = tried[off.index(min(off))]
     return best
@@ -160,7 +162,8 @@ def _with(found: Sequence[Group], new: Group) -> list[Group]:
     same = [
         x
         for x in found
-        if x.gpus & new.gpus and max(x.capacity, new.capacity) <= ALIKE * min(x.capacity, new.capacity)
+        if x.gpus & new.gpus
+        and max(x.capacity, new.capacity) <= ALIKE * min(x.capacity, new.capacity)
     ]
     gpus = new.gpus.union(*(x.gpus for x in same))
     capacity = math.exp(fmean(math.log(x.capacity) for x in (new, *same)))

@@ -66,22 +66,26 @@ def server(seed: int) -> Server:
                 switches.append(Switch(at))
                 rate = base * draw.uniform(1.2, min(0.75 * len(group), 2.4))
                 duplex = some(0.3, 1.25, 1.6, rate)
-                links.append(
-                    Link(f"up{at}", (at, f"root{number}"), "pcie", rate, lag, duplex)
-                )
+                links.append(Link(f"up{at}", (at, f"root{number}"), "pcie", rate, lag, duplex))
                 carried = min(rate, carried)
             for x in group:
-                links.append(Link(f"l{x}", (x, at), "pcie", width[x], lag, some(0.4, 1.2, 1.7, width[x])))
+                links.append(
+                    Link(f"l{x}", (x, at), "pcie", width[x], lag, some(0.4, 1.2, 1.7, width[x]))
+                )
             ports[number - i * 2] += carried
             both += 2 * carried
         for k in range(2 if apart else 1):
             count = len(groups[k]) if apart else len(home)
-            memory = some(0.5, 0.6, 0.8, ports[k]) if count > 1 and ports[k] > 1.7 * base else math.inf
+            memory = (
+                some(0.5, 0.6, 0.8, ports[k]) if count > 1 and ports[k] > 1.7 * base else math.inf
+            )
             roots.append(Root(f"root{i * 2 + k}", f"host{i}", memory))
         dram = both * draw.uniform(0.9, 1.6)
         process = dram / ADAM_BYTES * draw.uniform(0.15, 0.3)
         hosts.append(
-            Host(f"host{i}", f"socket{i}", 2**38, dram, 16, process * draw.uniform(1.5, 2.2), process)
+            Host(
+                f"host{i}", f"socket{i}", 2**38, dram, 16, process * draw.uniform(1.5, 2.2), process
+            )
         )
     if len(homes) > 1:
         least = min(sum(width[x] for x in home) for home in homes)
