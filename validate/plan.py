@@ -74,7 +74,7 @@ def outs(machine: Machine) -> dict[str, Flow]:
 
 
 def both_ways(machine: Machine) -> tuple[Flow, ...]:
-    """Copies to and from every GPU: what runs beside an optimizer step."""
+    """List copies to and from every GPU: what runs beside an optimizer step."""
     into, out = ins(machine), outs(machine)
     return tuple(flow for gpu in machine.gpus for flow in (into[gpu], out[gpu]))
 
@@ -151,7 +151,7 @@ def _subsets(machine: Machine) -> Iterator[tuple[Flow, ...]]:
 
 
 def _far(machine: Machine) -> Iterator[tuple[tuple[Flow, ...], int]]:
-    """Copies to and from host memories that are not the nearest."""
+    """Yield copies to and from host memories that are not the nearest."""
     for near, far in permutations(machine.hosts, 2):
         gpus = [x for x, host in zip(machine.gpus, machine.near, strict=True) if host == near]
         for gpu in gpus:
@@ -173,7 +173,7 @@ def _matrix(machine: Machine) -> Iterator[tuple[tuple[Flow, ...], int]]:
 
 
 def _peers(machine: Machine) -> Iterator[tuple[Flow, ...]]:
-    """Copies between GPUs with others beside: both ways, from host memory, two, and a whole ring."""
+    """Yield copies between GPUs with others beside: both ways, from host memory, two, a whole ring."""
     gpus, into = machine.gpus, ins(machine)
     total = len(gpus)
     for one, other in combinations(gpus, 2):

@@ -24,7 +24,7 @@ ENDLESS = 10**15
 
 
 def machine(server: Server) -> Machine:
-    """What the machine would say of itself."""
+    """Describe the machine as it would itself."""
     parts = server.parts
     return Machine(
         name=server.name,
@@ -40,7 +40,7 @@ def machine(server: Server) -> Machine:
 
 
 def _matrix(server: Server) -> str:
-    """What ``nvidia-smi topo -m`` would print of NVLinks; nothing where there is none."""
+    """Give what ``nvidia-smi topo -m`` prints of NVLinks; nothing where there is none."""
     kinds = [[server.route(a, b).kind if a != b else "" for b in server.gpus] for a in server.gpus]
     if not any("nvlink" in row for row in kinds):
         return ""

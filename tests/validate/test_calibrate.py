@@ -6,20 +6,18 @@ import itertools
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hidden_servers import server
-from numpy.typing import NDArray
 
 import hwmodels as hw
 import workloads
-from hwmodels.compute import LayerProfile, LayerWork
+from hwmodels.compute import Curve, LayerProfile, LayerWork
 from hwmodels.errors import InvalidInput
-from hwmodels.parts import Host, Parts
+from hwmodels.parts import Parts
 from hwmodels.routes import Route
 from hwmodels.server import Server
 from sim.fabric import Use, alone
@@ -308,8 +306,13 @@ def test_layer_times_join_a_model(tmp_path: Path) -> None:
     model = workloads.model("gpt2-xl")
     kinds = sorted({layer.kind for layer in model.layers})
     profile = LayerProfile(
-        "toy", {(kind, phase): ((1, 2), (0.1, 0.2)) for kind in kinds for phase in ("forward", "backward")}
-    )  # fmt: skip
+        "toy",
+        {
+            (kind, phase): Curve((1, 2), (0.1, 0.2))
+            for kind in kinds
+            for phase in ("forward", "backward")
+        },
+    )
     joined = with_profile(model, profile)
     assert joined.profile is profile
     assert {layer.profile_row for layer in joined.layers} == set(kinds)
@@ -320,7 +323,7 @@ def test_layer_times_join_a_model(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="not valid JSON"):
         load_profile(tmp_path / "x.json")
     (tmp_path / "x.json").write_text('{"gpu": "toy", "rows": [{"layer": "a"}]}')
-    with pytest.raises(InvalidInput, match="rows.0"):
+    with pytest.raises(InvalidInput, match=r"rows\.0"):
         load_profile(tmp_path / "x.json")
 
 
@@ -343,7 +346,8 @@ def test_broken_records_are_named() -> None:
         ("were not measured, so the bandwidth is unknown", broken(rows, copies=(copy,))),
         ("compute.0 names 'gpu7'",
          broken(rows, compute=(compute.model_copy(update={"gpu": "gpu7"}),))),
-        ("compute.0: seconds", broken(rows, compute=(compute.model_copy(update={"seconds": -1.0}),))),
+        ("compute.0: seconds",
+         broken(rows, compute=(compute.model_copy(update={"seconds": -1.0}),))),
         ("nothing is known of its speed", broken(rows, compute=())),
         ("updates.0 names 'host9'",
          broken(rows, updates=(step.model_copy(update={"hosts": ("host9",)}),))),

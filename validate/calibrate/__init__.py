@@ -1,7 +1,8 @@
 """Calibration: measurements of a machine into a server that predicts them, and layer times.
 
 `calibrate` looks first (which copies share a limit, which go directly), then builds a server with
-first guesses, decides what is left open by which choice explains more, and fits all numbers at once.
+first guesses, decides what is left open by which choice explains more, and fits all numbers at
+once.
 """
 
 from __future__ import annotations

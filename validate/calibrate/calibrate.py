@@ -134,7 +134,7 @@ def _finished(
     """Put lower bounds where nothing was told, and say of each number how well it is known."""
     asked = loads(layout, fitted.values, seen)
     values, fits = dict(fitted.values), list[Fit]()
-    for name, value in fitted.values.items():
+    for name in fitted.values:
         quality = fitted.quality.get(name)
         if quality is not None and not quality.known and asked[name] > 0.0:
             beside = [x for x in seen if x.background] if name.endswith(".dram") else []
@@ -239,7 +239,7 @@ def _slowed(measured: Measurements) -> list[str]:
 
 
 def _unmeasured(measured: Measurements) -> list[str]:
-    """Groups of records that are missing, and what stands in for them."""
+    """Name groups of records that are missing, and what stands in for them."""
     notes: list[str] = []
     if not measured.updates:
         notes.append("No optimizer step was measured; the rates of the CPU are assumed.")

@@ -59,7 +59,7 @@ def kind(model: str) -> str:
 
 
 def records(measured: Measurements) -> dict[str, list[Compute]]:
-    """Records of compute by kind of GPU, those beside something else left out.
+    """Sort records of compute by kind of GPU, those beside something else left out.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def gpu(name: str, memory: int, found: Rates, link: float) -> GPU:
     Notes
     -----
     A server file has one efficiency for all number formats. It is that of the format that comes
-    closest to its peak; the rates of the others are stated so that the product is what was measured.
+    closest to its peak; the rates of the others are stated so that the product is as measured.
     """
     known = catalog.gpu(name) if name in catalog.gpus() else None
     if known is None and not (found.flops and found.bandwidth):

@@ -209,13 +209,19 @@ def solve(
         return (slopes * full(logs) / seconds[:, None])[:, free]
 
     logs = first = np.log(guess[free])
-    hold = PRIOR * np.eye(len(free))
+
+    def held_residuals(logs: Floats) -> Floats:
+        return np.concatenate([residuals(logs), PRIOR * (logs - first)])
+
+    def held_jacobian(logs: Floats) -> Floats:
+        return np.concatenate([jacobian(logs), PRIOR * np.eye(len(free))])
+
     if free and len(measured):
         solver: Any = least_squares
         found = solver(
-            lambda x: np.concatenate([residuals(x), PRIOR * (x - first)]),
+            held_residuals,
             first,
-            lambda x: np.concatenate([jacobian(x), hold]),
+            held_jacobian,
             loss="soft_l1",
             f_scale=OUTLIER,
             ftol=CLOSE,

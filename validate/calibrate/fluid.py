@@ -87,7 +87,7 @@ def rates(
 
 
 def _cap(demand: Demand, values: Sequence[float], slopes: bool) -> Vector:
-    """Derivative of a rate that a cap holds."""
+    """Differentiate a rate that a cap holds."""
     found = np.zeros(len(values) if slopes else 0)
     if slopes:
         found[min(demand.caps, key=values.__getitem__)] = 1.0
@@ -103,7 +103,7 @@ def _level(
     of: Mapping[str, int],
     slopes: bool,
 ) -> Vector:
-    """Derivative of the level at which a resource is full: its capacity less what others took."""
+    """Differentiate the level at which a resource is full: its capacity less what others took."""
     found = np.zeros(len(slope[0]))
     if slopes:
         found[of[name]] = 1.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from sim.fabric import Use, alone
 from validate.calibrate.copies import LARGE_BYTES
 from validate.calibrate.fit import Seen, cost, differences
 from validate.calibrate.parameters import CPU, Layout, changed
+from validate.calibrate.peers import both
 from validate.calibrate.server import (
     HIDDEN,
     SAME,
@@ -44,7 +44,7 @@ slows two records by 5 %."""
 
 
 def choose(found: Found, seen: Sequence[Seen]) -> tuple[Choice, Parts]:
-    """The choice that explains most of what copies near one host do not tell, and its parts."""
+    """Find the choice that explains most of what copies near one host leave open, and its parts."""
     plain = {*ins(found.machine).values(), *outs(found.machine).values()}
     telling = [
         x for x in seen if x.nbytes >= LARGE_BYTES and (x.background or not set(x.flows) <= plain)
@@ -139,7 +139,7 @@ def _with_peer_caps(found: Found, parts: Parts) -> Parts:
     def cap(slot: GPUSlot) -> GPUSlot:
         rates: list[float] = []
         for pair in found.peers.direct:
-            for flow in permutations(sorted(pair)) if slot.name in pair else ():
+            for flow in both(pair) if slot.name in pair else ():
                 if flow in found.paces.alone:
                     rate = 1.0 / found.paces.alone[flow]
                     route = server.route(*flow)
@@ -167,7 +167,7 @@ def _with_socket_latency(found: Found, parts: Parts) -> Parts:
 
 
 def _with_hidden_cores(parts: Parts) -> Parts:
-    """What steps reach is one limit: cores behind DRAM, or a process behind the cores, count more."""
+    """Start cores behind DRAM, and a process behind the cores, above the limit that hides them."""
     new = Layout(parts).start
     for host in parts.hosts:
         dram, cores, process = (

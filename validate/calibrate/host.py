@@ -58,7 +58,7 @@ def seen(measured: Measurements) -> list[Seen]:
 
 
 def first_look(records: list[Seen], host: str) -> Steps:
-    """What steps on one host memory reached, alone and together."""
+    """See what steps on one host memory reached, alone and together."""
     own = [x for x in records if {name for _, name in x.flows} == {host} and not x.background]
     single = [x.nbytes / x.seconds for x in own if len(x.flows) == 1]
     return Steps(

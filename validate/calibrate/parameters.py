@@ -75,7 +75,7 @@ def values(parts: Parts) -> dict[str, float]:
 
 
 def changed(parts: Parts, new: Mapping[str, float]) -> Parts:
-    """The same server with other numbers."""
+    """Make the same server with other numbers."""
 
     def link(old: Link) -> Link:
         duplex = new.get(f"{old.name}.duplex", old.duplex)
@@ -182,7 +182,7 @@ class Layout:
         return {}
 
     def terms(self, flow: tuple[str, str]) -> Terms:
-        """What a flow takes; memoised."""
+        """Tell what a flow takes; memoised."""
         if flow not in self._known:
             self._known[flow] = self._terms(*flow)
         return self._known[flow]

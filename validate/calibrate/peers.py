@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations, permutations
+from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from hwmodels.gpu import Reach
 from hwmodels.matrix import read_matrix
 from validate.calibrate.copies import Paces
 from validate.measurements import Machine
-from validate.plan import ins, outs
+from validate.plan import Flow, ins, outs
 
 Pair = frozenset[str]
 
@@ -20,8 +20,8 @@ DIRECT = 0.75
 other, of which a copy through host memory takes both (12 us, NVIDIA/nccl#1127, beside 6 us)."""
 
 MOST_DIRECT_NVLINKS = 4
-"""GPUs that are all joined by NVLink, more of them than this, have an NVSwitch: up to four peers fit
-the links of one GPU (DGX-1: 6 links to 4 peers), and there no five GPUs are all joined."""
+"""GPUs that are all joined by NVLink, more of them than this, have an NVSwitch: up to four peers
+fit the links of one GPU (DGX-1: 6 links to 4 peers), and there no five GPUs are all joined."""
 
 
 class Peers(NamedTuple):
@@ -55,11 +55,9 @@ def peers(machine: Machine, paces: Paces) -> Peers:
     """Tell direct from staged copies by latency, NVLink by the topology matrix."""
     joined, notes = _joined(machine)
     rates = {
-        pair: fmean(
-            1.0 / paces.alone[flow] for flow in permutations(sorted(pair)) if flow in paces.alone
-        )
+        pair: fmean(1.0 / paces.alone[flow] for flow in both(pair) if flow in paces.alone)
         for pair in map(frozenset, combinations(machine.gpus, 2))
-        if any(flow in paces.alone for flow in permutations(sorted(pair)))
+        if any(flow in paces.alone for flow in both(pair))
     }
     nvlink = {pair: rates[pair] for pair in sorted(joined & rates.keys(), key=sorted)}
     over_pcie = [pair for pair in rates if pair not in nvlink]
@@ -94,7 +92,7 @@ def _joined(machine: Machine) -> tuple[frozenset[Pair], tuple[str, ...]]:
 def _is_direct(machine: Machine, paces: Paces, pair: Pair) -> bool:
     into, out = ins(machine), outs(machine)
     shares: list[float] = []
-    for src, dst in permutations(sorted(pair)):
+    for src, dst in both(pair):
         known = [paces.latency.get(flow) for flow in ((src, dst), out[src], into[dst])]
         if None not in known:
             took, first, second = (float(x or 0.0) for x in known)
@@ -102,8 +100,14 @@ def _is_direct(machine: Machine, paces: Paces, pair: Pair) -> bool:
     return bool(shares) and fmean(shares) < DIRECT
 
 
+def both(pair: Pair) -> tuple[Flow, Flow]:
+    """Give the copies from one to the other and back."""
+    a, b = sorted(pair)
+    return (a, b), (b, a)
+
+
 def _components(nodes: Sequence[str], pairs: Iterable[Pair]) -> tuple[frozenset[str], ...]:
-    """Sets of nodes that pairs connect, by first member."""
+    """Find the sets of nodes that pairs connect, by first member."""
     group = {node: frozenset((node,)) for node in nodes}
     for pair in pairs:
         both = frozenset().union(*(group[node] for node in pair))

@@ -52,7 +52,7 @@ def layer_times(gpu: str, records: Sequence[Compute]) -> LayerProfile | None:
             found[(record.layer, record.phase)][record.samples].append(record.seconds)
     if not found:
         return None
-    rows = {
+    rows: dict[tuple[str, Phase], Curve] = {
         key: Curve(tuple(sorted(times)), tuple(median(times[size]) for size in sorted(times)))
         for key, times in sorted(found.items())
     }
@@ -84,12 +84,14 @@ def load_profile(path: str | Path) -> LayerProfile:
         raise InvalidInput(f"{path}: {where}: {first['msg']}.") from None
     except ValueError as error:
         raise InvalidInput(f"{path} is not valid JSON: {error}.") from None
-    rows = {(row.layer, row.phase): Curve(row.sizes, row.seconds) for row in found.rows}
+    rows: dict[tuple[str, Phase], Curve] = {
+        (row.layer, row.phase): Curve(row.sizes, row.seconds) for row in found.rows
+    }
     return LayerProfile(found.gpu, rows)
 
 
 def with_profile(model: Model, profile: LayerProfile) -> Model:
-    """The same model with measured times: each layer has the row of its name, or of its kind.
+    """Give a model measured times: each layer has the row of its name, or of its kind.
 
     Raises
     ------

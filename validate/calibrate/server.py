@@ -1,4 +1,4 @@
-"""The parts of a server from what was found: a tree of switches and roots, NVLinks, host memories."""
+"""The parts of a server from what was found: switches and roots, NVLinks, host memories."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _limits(groups: Sequence[Group]) -> dict[Set, _Limits]:
 
 
 def nested(groups: Sequence[Group], machine: Machine) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """Groups that make a tree under the host memories, and a note on each that does not."""
+    """Keep groups that make a tree under the host memories, and a note on each that does not."""
     kept: list[Group] = []
     notes: list[str] = []
     homes = [near(machine, host) for host in machine.hosts]
@@ -123,7 +123,7 @@ def nested(groups: Sequence[Group], machine: Machine) -> tuple[tuple[Group, ...]
 
 
 def first_choice(found: Found) -> Choice:
-    """What is usual: a limit over groups that have limits of their own is a root complex's."""
+    """Choose what is usual: a limit over groups that have limits of their own is a root complex's."""
     limits = _limits(found.groups)
     rooms = _rooms(found)
     roots = frozenset(
@@ -179,7 +179,7 @@ def _duplex_of_peers(found: Found, gpu: str) -> float:
 
 
 def _rooms(found: Found) -> list[Set]:
-    """Sets of GPUs under one root complex."""
+    """List the sets of GPUs under one root complex."""
     homes = [near(found.machine, host) for host in found.machine.hosts]
     return [room & home for room in found.peers.rooms for home in homes if room & home]
 
@@ -278,7 +278,7 @@ def _by_nvlink(found: Found, flow: tuple[str, str]) -> bool:
 
 
 def _slot(found: Found, name: str) -> tuple[GPUSlot, float]:
-    """A GPU with its caps, and the first guess of its link's bandwidth."""
+    """Make a GPU with its caps, and the first guess of its link's bandwidth."""
     into, out = ins(found.machine)[name], outs(found.machine)[name]
     rates = {"in": 1.0 / found.paces.alone[into], "out": 1.0 / found.paces.alone[out]}
     link = through_link(found, name)
@@ -316,7 +316,7 @@ def _nvlinks(found: Found) -> tuple[list[Link], tuple[str, ...]]:
 
 
 def _sockets(found: Found) -> list[Link]:
-    """Links between all pairs of host memories, as wide as the fastest copy across; scanned later."""
+    """Links between all pairs of host memories, so wide that they limit nothing; searched later."""
     hosts = found.machine.hosts
     return [
         Link(

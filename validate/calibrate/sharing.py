@@ -63,7 +63,7 @@ class _Pattern(NamedTuple):
 
     flows: tuple[tuple[str, Way], ...]
     paces: tuple[float, ...]
-    count: int
+    repeats: int
 
     @property
     def gpus(self) -> frozenset[str]:
@@ -71,7 +71,7 @@ class _Pattern(NamedTuple):
 
 
 def groups(machine: Machine, paces: Paces) -> tuple[Group, ...]:
-    """Groups of GPUs behind one limit, narrow ones first, those of copies in before out and both."""
+    """Find groups of GPUs behind one limit: of copies in, then out, then both; narrow ones first."""
     direction: dict[Flow, tuple[str, Way]] = {}
     direction |= {flow: (gpu, "in") for gpu, flow in ins(machine).items()}
     direction |= {flow: (gpu, "out") for gpu, flow in outs(machine).items()}
@@ -101,7 +101,7 @@ def _find(
     alone: Mapping[tuple[str, Way], float],
     known: Sequence[Group],
 ) -> list[Group]:
-    """Groups of one way, given others."""
+    """Find groups of one way, given others."""
     found: list[Group] = []
     for _ in range(2 * len(alone)):  # a laminar family has fewer members
         slow = [x for x in patterns if _shares(x, alone, (*known, *found))]
@@ -224,7 +224,7 @@ def _shares(
     pattern: _Pattern, alone: Mapping[tuple[str, Way], float], known: Sequence[Group]
 ) -> bool:
     ratio = sum(pattern.paces) / sum(_expected(pattern, alone, known))
-    return slower(ratio, pattern.count, len(pattern.flows))
+    return slower(ratio, pattern.repeats, len(pattern.flows))
 
 
 def _sized(
