@@ -173,7 +173,7 @@ def _matrix(machine: Machine) -> Iterator[tuple[tuple[Flow, ...], int]]:
 
 
 def _peers(machine: Machine) -> Iterator[tuple[Flow, ...]]:
-    """Yield copies between GPUs with others beside: both ways, from host memory, two, a whole ring."""
+    """Yield copies between GPUs with others beside: back, from host memory, two, a whole ring."""
     gpus, into = machine.gpus, ins(machine)
     total = len(gpus)
     for one, other in combinations(gpus, 2):

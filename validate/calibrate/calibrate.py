@@ -21,9 +21,16 @@ from validate.calibrate.loads import least, loads
 from validate.calibrate.parameters import UPLINK, Layout, changed, is_latency
 from validate.calibrate.peers import peers
 from validate.calibrate.profile import layer_times
-from validate.calibrate.result import Calibration, Fit, Unit
+from validate.calibrate.result import Calibration, Fit, Status, Unit
 from validate.calibrate.server import Found, nested
 from validate.measurements import Compute, Machine, Measurements
+
+WORDS: Mapping[str, str] = {
+    "at least": "at least this: no measurement reached the limit",
+    "in sum": "measured only in sum with other latencies",
+    "assumed": "assumed: not measured",
+}
+"""What a server file says of numbers that are not fitted."""
 
 
 def calibrate(measured: Measurements) -> Calibration:
@@ -115,7 +122,7 @@ def _assumed(layout: Layout, measured: Measurements) -> list[str]:
     pairs = ((a, b) for a in machine.gpus for b in machine.gpus if a != b)
     fixed: list[str] = []
     if not any(layout.server.route(*pair).kind == "pcie" for pair in pairs):
-        fixed += ["host_latency", UPLINK]
+        fixed.append(UPLINK)
     if layout.start.get("socket.latency") == LATENCY["socket"]:
         fixed.append("socket.latency")
     if not any(
@@ -151,12 +158,7 @@ def _finished(
     ]
     told = ", ".join(f"{k} {v}" for k, v in measured.machine.software.items())
     sources = {"measurements": told or measured.machine.name}
-    sources |= {
-        fit.name: "at least this: no measurement reached the limit"
-        for fit in fits
-        if fit.status == "at least"
-    }
-    sources |= {fit.name: "assumed: not measured" for fit in fits if fit.status == "assumed"}
+    sources |= {fit.name: WORDS[fit.status] for fit in fits if fit.status in WORDS}
     loose = tuple(fit.name for fit in fits if fit.status != "fitted")
     return Server(replace(parts, sources=sources, unverified=loose)), fits
 
@@ -182,7 +184,9 @@ def _fit(name: str, value: float, quality: Quality | None, asked: float) -> Fit:
     shown = value / ADAM_BYTES if steps else value
     if quality is not None and quality.known:
         return Fit(name, shown, unit, "fitted", *quality)
-    status = "at least" if quality is not None and asked > 0.0 else "assumed"
+    status: Status = "at least" if quality is not None and asked > 0.0 else "assumed"
+    if quality is not None and quality.points and is_latency(name):
+        status = "in sum"
     return Fit(name, shown, unit, status, float("inf"), 0.0, 0)
 
 

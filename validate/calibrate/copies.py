@@ -43,7 +43,7 @@ class Paces(NamedTuple):
 
 
 def usable(measured: Measurements) -> tuple[Copies, ...]:
-    """Check all copies, and keep those with page-locked memory: all copies of a machine that has none.
+    """Check all copies, and keep those with page-locked memory; all, where there are none.
 
     Raises
     ------

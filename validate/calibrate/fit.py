@@ -226,6 +226,7 @@ def solve(
             f_scale=OUTLIER,
             ftol=CLOSE,
             xtol=STILL,
+            tr_solver="lsmr",
         )
         logs = found.x
     numbers, left, slope = full(logs), residuals(logs), jacobian(logs)

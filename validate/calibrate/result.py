@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Unit = Literal["B/s", "s", "FLOP/s", "params/s"]
 
+Status = Literal["fitted", "at least", "in sum", "assumed"]
+
 FEW = 5
 """Numbers that rest on fewer records are marked."""
 
@@ -33,7 +35,8 @@ class Fit:
         ``B/s``, ``s``, ``FLOP/s`` or ``params/s``.
     status : str
         ``fitted``; ``at least``: no record ever reached the limit, so that the value is the most
-        that any asked for; ``assumed``: no record tells it.
+        that any asked for; ``in sum``: records tell only its sum with other latencies;
+        ``assumed``: no record tells it.
     error : float
         Relative standard error; infinite unless fitted.
     residual : float
@@ -45,7 +48,7 @@ class Fit:
     name: str
     value: float
     unit: Unit
-    status: Literal["fitted", "at least", "assumed"]
+    status: Status
     error: float
     residual: float
     points: int

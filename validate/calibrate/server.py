@@ -123,7 +123,7 @@ def nested(groups: Sequence[Group], machine: Machine) -> tuple[tuple[Group, ...]
 
 
 def first_choice(found: Found) -> Choice:
-    """Choose what is usual: a limit over groups that have limits of their own is a root complex's."""
+    """Choose what is usual: a limit over groups with limits of their own is a root complex's."""
     limits = _limits(found.groups)
     rooms = _rooms(found)
     roots = frozenset(

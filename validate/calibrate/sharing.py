@@ -71,7 +71,7 @@ class _Pattern(NamedTuple):
 
 
 def groups(machine: Machine, paces: Paces) -> tuple[Group, ...]:
-    """Find groups of GPUs behind one limit: of copies in, then out, then both; narrow ones first."""
+    """Find groups of GPUs behind one limit: of copies in, then out, then both; narrow first."""
     direction: dict[Flow, tuple[str, Way]] = {}
     direction |= {flow: (gpu, "in") for gpu, flow in ins(machine).items()}
     direction |= {flow: (gpu, "out") for gpu, flow in outs(machine).items()}
