@@ -35,10 +35,8 @@ CLEARLY = 0.05
 """... changes their times by this share or more, in the median."""
 
 CLOSE = 1e-4
-"""The fit ends when a step lowers the sum of squares by less than this share ..."""
-
-STILL = 1e-6
-"""... or moves the logarithms (about 25 each) by less than this share of their norm."""
+"""The fit ends when a step lowers the sum of squares, or moves the parameters, by less than this
+share of it, or of the distance from the first guess."""
 
 PRIOR = 1e-3
 """A parameter that is e times its first guess counts as much as one difference of 0.1 %: nothing,
@@ -186,61 +184,57 @@ def solve(
     guess = np.array(list(start.values()))
     held = set(fixed)
     free = [i for i, name in enumerate(names) if name not in held and guess[i] > 0]
+    last: dict[bytes, tuple[Floats, Floats]] = {}  # the solver asks twice at each place
 
     def full(logs: Floats) -> Floats:
         numbers = guess.copy()
-        numbers[free] = np.exp(logs)
+        numbers[free] *= np.exp(logs)
         return numbers
 
-    last: dict[bytes, tuple[Floats, Floats]] = {}  # the solver asks twice at each place
-
     def at(logs: Floats) -> tuple[Floats, Floats]:
+        """Differences and their derivatives by the logarithms of the free parameters."""
         key = logs.tobytes()
         if key not in last:
             last.clear()
-            last[key] = model(full(logs))
+            seconds, slopes = model(full(logs))
+            steep = (slopes * full(logs) / seconds[:, None])[:, free]
+            last[key] = np.log(seconds / measured), steep
         return last[key]
 
     def residuals(logs: Floats) -> Floats:
-        return np.log(at(logs)[0] / measured)
+        return np.concatenate([at(logs)[0], PRIOR * logs])
 
     def jacobian(logs: Floats) -> Floats:
-        seconds, slopes = at(logs)
-        return (slopes * full(logs) / seconds[:, None])[:, free]
+        return np.concatenate([at(logs)[1], PRIOR * np.eye(len(free))])
 
-    logs = first = np.log(guess[free])
-
-    def held_residuals(logs: Floats) -> Floats:
-        return np.concatenate([residuals(logs), PRIOR * (logs - first)])
-
-    def held_jacobian(logs: Floats) -> Floats:
-        return np.concatenate([jacobian(logs), PRIOR * np.eye(len(free))])
-
+    logs = np.zeros(len(free))
     if free and len(measured):
         solver: Any = least_squares
-        found = solver(
-            held_residuals,
-            first,
-            held_jacobian,
+        logs = solver(
+            residuals,
+            logs,
+            jacobian,
             loss="soft_l1",
             f_scale=OUTLIER,
             ftol=CLOSE,
-            xtol=STILL,
+            xtol=CLOSE,
             tr_solver="lsmr",
-        )
-        logs = found.x
-    numbers, left, slope = full(logs), residuals(logs), jacobian(logs)
+        ).x
+    numbers, (left, slope) = full(logs), at(logs)
     quality: dict[str, Quality] = {}
     for k, found in enumerate(_quality(left, slope)):
-        own = np.abs(slope[:, k]) >= FELT
-        if 0 < found.points < MANY:
-            lifted = numbers.copy()
-            lifted[free[k]] *= LIFTED
-            shift = np.abs(np.log(model(lifted)[0] / at(logs)[0]))[own]
-            if np.median(shift) < CLEARLY:
-                found = found._replace(error=np.inf)
+        if 0 < found.points < MANY and not _matters(model, numbers, free[k], slope[:, k]):
+            found = found._replace(error=np.inf)
         quality[names[free[k]]] = found
     return Fitted(dict(zip(names, numbers.tolist(), strict=True)), quality, left)
+
+
+def _matters(model: Model, numbers: Floats, which: int, slope: Floats) -> bool:
+    """Whether a parameter could not as well be larger, by the records that depend on it."""
+    lifted = numbers.copy()
+    lifted[which] *= LIFTED
+    shift = np.abs(np.log(model(lifted)[0] / model(numbers)[0]))[np.abs(slope) >= FELT]
+    return bool(np.median(shift) >= CLEARLY)
 
 
 def _quality(residuals: Floats, slopes: Floats) -> list[Quality]:
