@@ -33,21 +33,20 @@ LEAST = 0.01
 """... of which the standard deviation counts as this much or more."""
 
 FINER = 1.06
-"""Step of a search for a first guess; the fit goes on from there."""
+"""Step of a search for a first guess, then made ten times finer; the fit goes on from there."""
 
 STEPS = 90
 """Steps of that search: from the most that can be asked down to a 180th of it."""
 
-CLEAR = 0.1
-"""A guess must lower the sum of the relative differences by this and by a fifth: a limit that
-slows two records by 5 %."""
-
 
 def choose(found: Found, seen: Sequence[Seen]) -> tuple[Choice, Parts]:
     """Find the choice that explains most of what copies near one host leave open, and its parts."""
-    plain = {*ins(found.machine).values(), *outs(found.machine).values()}
+    into, out = set(ins(found.machine).values()), set(outs(found.machine).values())
     telling = [
-        x for x in seen if x.nbytes >= LARGE_BYTES and (x.background or not set(x.flows) <= plain)
+        x
+        for x in seen
+        if x.nbytes >= LARGE_BYTES
+        and (x.background or not (set(x.flows) <= into or set(x.flows) <= out))
     ]
     best = first_choice(found)
     parts = _with_sockets(found, _with_drams(found, best, _plain(found, best), telling), telling)
@@ -113,11 +112,15 @@ def _far(found: Found, record: Seen) -> bool:
 def _scanned(parts: Parts, name: str, seen: Sequence[Seen]) -> Parts:
     """Try lower and lower values of one limit; the first one stays unless another fits better."""
     layout = Layout(parts)
-    tried = [layout.start[name] * FINER**-k for k in range(STEPS)]
-    off = [np.abs(differences(layout, seen, layout.start | {name: x})).sum() for x in tried]
-    least = min(off)
-    clear = off[0] - least > max(CLEAR, 0.2 * off[0])
-    return changed(parts, {name: tried[off.index(least) if clear else 0]})
+
+    def nearest(values: Sequence[float]) -> float:
+        off = [np.abs(differences(layout, seen, layout.start | {name: x})).sum() for x in values]
+        return values[off.index(min(off))]
+
+    rough = nearest([layout.start[name] * FINER**-k for k in range(STEPS)])
+    best = changed(parts, {name: nearest([rough * FINER ** (k / 10) for k in range(-10, 11)])})
+    sure = _cost(parts, seen) - _cost(best, seen) > SURE * _variance(best, seen)
+    return best if sure else parts
 
 
 def _variance(parts: Parts, seen: Sequence[Seen]) -> float:

@@ -15,7 +15,7 @@ from hwmodels.topology import CPU_ADAM
 from validate.calibrate.copies import Paces
 from validate.calibrate.host import Steps
 from validate.calibrate.peers import Peers
-from validate.calibrate.sharing import ALIKE, Group, slower
+from validate.calibrate.sharing import ALIKE, Group
 from validate.measurements import Machine
 from validate.plan import ins, outs
 
@@ -24,6 +24,9 @@ SAME = 1.06
 
 HIDDEN = 1.5
 """Where a limit behind another one starts in the fit: this much above the other."""
+
+DOUBT = 1.02
+"""Two flows that take this much longer together may share something: it is tried."""
 
 Set = frozenset[str]
 
@@ -66,8 +69,8 @@ class Choice:
     acs : frozenset of sets
         Groups behind a switch that sends copies between them up to the root complex and back.
     duplex : frozenset of str
-        GPUs whose own link carries less in both directions together than in each, which only
-        copies between GPUs show.
+        GPUs whose own link carries less in both directions together than in each, which the
+        groups do not show beyond doubt, or only copies between GPUs.
     """
 
     roots: frozenset[Set] = frozenset()
@@ -155,26 +158,29 @@ def alternatives(found: Found, choice: Choice) -> list[Choice]:
     result += [
         replace(choice, duplex=choice.duplex ^ {gpu})
         for gpu in found.machine.gpus
-        if math.isfinite(_duplex_of_peers(found, gpu))
+        if math.isfinite(_duplex_in_doubt(found, gpu))
     ]
     return result
 
 
-def _duplex_of_peers(found: Found, gpu: str) -> float:
-    """Most that a GPU's link carried both ways in copies with others, if these slowed each other.
+def _duplex_in_doubt(found: Found, gpu: str) -> float:
+    """Most that a GPU's link carried both ways at once, where that took longer than one way.
 
-    Infinite if they did not, or if copies with host memory show the limit.
+    Infinite if it did not, or if copies with host memory show the limit beyond doubt.
     """
     if _limits(found.groups).get(frozenset((gpu,)), _Limits()).both:
         return math.inf
+    others = [x for x in found.machine.gpus if frozenset((gpu, x)) in found.peers.direct]
     totals: list[float] = []
-    for other in found.machine.gpus:
-        paces = found.paces.together.get(frozenset(((gpu, other), (other, gpu))))
-        if paces is None or frozenset((gpu, other)) not in found.peers.direct:
-            continue
-        alone = sum(found.paces.alone.get(flow, pace) for flow, pace in paces.items())
-        if slower(sum(paces.values()) / alone, found.paces.counts[frozenset(paces)], 2):
-            totals.append(_first_rates(found, paces))
+    for flows in (
+        (ins(found.machine)[gpu], outs(found.machine)[gpu]),
+        *(((gpu, other), (other, gpu)) for other in others),
+    ):
+        paces = found.paces.together.get(frozenset(flows))
+        if paces is not None:
+            alone = sum(found.paces.alone.get(flow, pace) for flow, pace in paces.items())
+            if sum(paces.values()) > DOUBT * alone:
+                totals.append(_first_rates(found, paces))
     return max(totals, default=math.inf)
 
 
@@ -221,7 +227,7 @@ def build(found: Found, choice: Choice) -> Parts:
         if any(alone == near(machine, host) for host in choice.drams):
             both = 0.0
         if name in choice.duplex:
-            both = _duplex_of_peers(found, name)
+            both = _duplex_in_doubt(found, name)
         links.append(_link(f"pcie{number}", (name, above[name]), bandwidth, both or math.inf))
     nvlinks, nvswitches = _nvlinks(found)
     return Parts(
