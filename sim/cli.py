@@ -123,6 +123,10 @@ def run(
         str | None,
         typer.Option("--trace", help="Write a .json or .json.gz for Perfetto or chrome://tracing."),
     ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option("--html", help="Write a page to look around in, for any browser, offline."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Replay one schedule on one server: time, memory, links, and what sets the step."""
@@ -132,6 +136,7 @@ def run(
     cli_inputs.check_output(plot, cli_inputs.PICTURES)
     cli_inputs.check_output(memory_plot, cli_inputs.PICTURES)
     cli_inputs.check_output(trace, (".json", ".json.gz"))
+    cli_inputs.check_output(page, (".html",))
     knobs = cli_inputs.read_knobs(settings or ())
     workloads.schedule_info(schedule)
     box = cli_inputs.read_server(server)
@@ -146,6 +151,8 @@ def run(
         found.plot_memory(memory_plot)
     if trace is not None:
         found.to_trace(trace)
+    if page is not None:
+        found.to_html(page)
     if as_json:
         cli_tables.print_json(found.summary())
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,15 +12,12 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from sim.colours import KINDS, PHASES
 from sim.occupancy import Curve
-from sim.picture import KINDS, PHASES, Picture, new, quiet_left, save, style
-from sim.trace import home
+from sim.picture import Picture, new, quiet_left, save, style
+from sim.streams import Row
 from sim.traffic import Load
 from sim.words import byte_unit, three, time_unit
-from workloads.schedule import Op, Schedule
-
-if TYPE_CHECKING:
-    from sim.engine import Timeline
 
 Floats = NDArray[np.float64]
 
@@ -36,26 +33,6 @@ _COLUMNS = 240
 """Stretches of time in the picture of links."""
 
 
-class Row(NamedTuple):
-    """One stream of a timeline: where it belongs, its name, and its bars.
-
-    Attributes
-    ----------
-    device, name : str
-        Group and label.
-    phases : tuple of str
-        Key of ``PHASES`` of each bar.
-    start, end : array of float
-        Seconds.
-    """
-
-    device: str
-    name: str
-    phases: tuple[str, ...]
-    start: Floats
-    end: Floats
-
-
 class LinkUse(NamedTuple):
     """Use of one resource: name, capacity in B/s, bytes, busy share (0 to 1), and over time."""
 
@@ -64,36 +41,6 @@ class LinkUse(NamedTuple):
     bytes: float
     busy: float
     load: Load
-
-
-def rows(schedule: Schedule, gpus: tuple[str, ...], timeline: Timeline) -> list[Row]:
-    """Streams of a run by device: compute, swaps, peer copies, collectives of members, host."""
-    ops_of: dict[tuple[str, str], list[Op]] = {}
-    for op in schedule.ops:
-        if op.kind != "free":
-            for device in op.group or (home(op, gpus),):
-                ops_of.setdefault((device, op.stream), []).append(op)
-    order = {device: at for at, device in enumerate(schedule.capacity)}
-    found: list[tuple[int, int, str, Row]] = []
-    for (device, stream), ops in ops_of.items():
-        ids = [op.id for op in ops]
-        phases = tuple("collective" if op.kind == "collective" else op.phase for op in ops)
-        rank, name = _stream(ops[0])
-        row = Row(device, name, phases, timeline.start[ids], timeline.end[ids])
-        found.append((order[device], rank, stream, row))
-    return [row for *_, row in sorted(found, key=lambda entry: entry[:3])]
-
-
-def _stream(op: Op) -> tuple[int, str]:
-    """Place of a stream among those of its device, and its name, by its first operation."""
-    if op.kind == "copy":
-        swaps = {"swap_in": (1, "swap in"), "swap_out": (2, "swap out")}
-        return swaps.get(op.phase, (3, f"to {op.peer}"))
-    if op.kind == "collective":
-        return 4, "collective"
-    if op.kind == "host":
-        return 5, "for " + op.stream.removeprefix(op.device + ".")
-    return 0, "compute"
 
 
 def timeline(

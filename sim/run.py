@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hwmodels.compute import notes as compute_notes
 from hwmodels.errors import InvalidInput, UnknownName
 from hwmodels.server import Server
-from sim import idle, records, trace, traffic
+from sim import html, idle, records, streams, trace, traffic, words
 from sim.engine import Timeline, execute
 from sim.explain import Explanation, directions, explain
 from sim.occupancy import Curve, occupancy
@@ -355,7 +355,7 @@ class Run:
         """Draw what each stream did when; write it to a .png, .pdf or .svg if a path is given."""
         from sim import plot
 
-        rows = plot.rows(self.schedule, self.server.gpus, self.timeline)
+        rows = streams.rows(self.schedule, self.server.gpus, self.timeline)
         return plot.timeline(rows, self.duration, self.title, path)
 
     def plot_memory(self, path: str | Path | None = None) -> Picture:
@@ -388,6 +388,39 @@ class Run:
     def to_trace(self, path: str | Path) -> Path:
         """Write a trace for Perfetto or chrome://tracing; compressed if the name ends in .gz."""
         return trace.write(path, self.schedule, self.server.gpus, self.timeline)
+
+    def to_html(self, path: str | Path | None = None) -> Path | str:
+        """Make a page to look around in with any browser, without a server or a network.
+
+        Zoom with the wheel, pan by dragging; point at an operation for what it did, moved and
+        waited for. All of the run is in the one file, about 30 bytes for each operation.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write it.
+
+        Returns
+        -------
+        Path or str
+            The path, or without one the text of the page.
+
+        Raises
+        ------
+        InvalidInput
+            If the file cannot be written.
+        """
+        rows = streams.rows(self.schedule, self.server.gpus, self.timeline)
+        found = self.explain()
+        facts = (
+            f"{words.time(self.iteration_time)} an iteration",
+            f"{words.three(self.samples_per_second)} samples/s",
+            f"bottleneck: {found.bottleneck or 'none'}",
+            f"{len(self.schedule.ops)} operations",
+        )
+        story = html.Story(self.title, facts, self.notes, found.path)
+        text = html.page(self.schedule, self.timeline, rows, self._occupancy, story)
+        return text if path is None else html.write(path, text)
 
     def __repr__(self) -> str:
         gpu = max((self.peak_memory[name] for name in self.server.gpus), default=0)

@@ -152,14 +152,14 @@ class Report:
 
     def plot(self, path: str | Path | None = None) -> Picture:
         """Draw both timelines, each stream predicted above measured."""
-        from sim import plot
+        from sim import plot, streams
 
         gpus = self.predicted.server.gpus
         runs = {"predicted": self.predicted, "measured": self.measured}
         rows = [
             [
                 row._replace(name=f"{row.name}, {name}")
-                for row in plot.rows(run.schedule, gpus, run.timeline)
+                for row in streams.rows(run.schedule, gpus, run.timeline)
             ]
             for name, run in runs.items()
         ]

@@ -12,7 +12,7 @@ from matplotlib.collections import PolyCollection
 
 from hwmodels.errors import InvalidInput
 from sim import Run, simulate
-from sim.picture import KINDS, PHASES
+from sim.colours import KINDS, PHASES
 from sim.plot import binned
 from sim.traffic import Flows, busy_seconds, load
 
