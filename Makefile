@@ -14,11 +14,13 @@ OUT := out
 demo: .venv/.installed
 	@mkdir -p $(OUT)
 	@$(BIN)/commodious run --schedule harmony-pp --model workloads/models/configs/gpt2-xl.json \
-	    --server pcie-4u-4x1080ti --minibatch 64 --plot $(OUT)/timeline.png --trace $(OUT)/trace.json
+	    --server pcie-4u-4x1080ti --minibatch 64 --plot $(OUT)/timeline.png --trace $(OUT)/trace.json \
+	    --html $(OUT)/timeline.html
 	@$(BIN)/commodious compare --model workloads/models/configs/gpt2-xl.json \
 	    --server pcie-4u-4x1080ti --server dgx-1 --minibatch 64 --plot $(OUT)/compare.png
 	@echo
-	@echo "Written: $(OUT)/timeline.png, $(OUT)/compare.png and $(OUT)/trace.json (for ui.perfetto.dev)"
+	@echo "Written: $(OUT)/timeline.html (for any browser), $(OUT)/timeline.png, $(OUT)/compare.png" \
+	    "and $(OUT)/trace.json (for ui.perfetto.dev)"
 
 test: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -27,7 +27,8 @@ _EFFORT = 6
 def pack(facts: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
     """Pack facts (plain data for JSON) and columns into text that needs no escape in a page.
 
-    Equal input gives equal text. Integers must be smaller than 2**53 to stay exact.
+    Equal input gives equal text (with one version of zlib). Integers must be smaller than 2**53 to
+    stay exact.
     """
     where: dict[str, tuple[str, int, int]] = {}
     parts: list[bytes] = []

@@ -84,6 +84,7 @@ def page(
         "title": escape(story.title),
         "facts": escape(" · ".join(story.facts)),
         "notes": "".join(f"<li>{escape(note)}</li>" for note in story.notes),
+        "count": str(len(story.notes)),
         "style": _file("timeline.css"),
         "script": "\n".join(_file(name) for name in _SCRIPTS),
         "data": pack(facts, columns),

@@ -80,17 +80,19 @@ def test_run_explains_in_text(commodious: Command) -> None:
         assert f"Note: {note}"[:60] in out
 
 
-def test_run_writes_pictures_and_trace(commodious: Command, tmp_path: Path) -> None:
-    timeline, memory, trace = (tmp_path / name for name in ("t.png", "m.svg", "t.json"))
+def test_run_writes_pictures_trace_and_page(commodious: Command, tmp_path: Path) -> None:
+    names = ("t.png", "m.svg", "t.json", "t.html")
+    timeline, memory, trace, page = (tmp_path / name for name in names)
     answer(
         commodious, "run", "--schedule", "gpipe", "--server", BOX, *SMALL, "--plot", str(timeline),
-        "--memory-plot", str(memory), "--trace", str(trace),
+        "--memory-plot", str(memory), "--trace", str(trace), "--html", str(page),
     )  # fmt: skip
     assert timeline.read_bytes().startswith(b"\x89PNG")
     assert "<svg" in memory.read_text()
     events = json.loads(trace.read_text())["traceEvents"]
     timed = [op for op in library_run("gpipe").schedule.ops if op.kind != "free"]
     assert sum(event["ph"] == "X" for event in events) == len(timed)
+    assert page.read_text(encoding="utf-8") == library_run("gpipe").to_html()
 
 
 def test_compare_prints_a_row_for_each_cell(commodious: Command, tmp_path: Path) -> None:

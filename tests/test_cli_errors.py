@@ -146,6 +146,7 @@ OPTIONS: dict[str, Bad] = {
     "picture in no folder": Bad([*run_with(), "--plot", "no/such/a.png"], ("no/such",)),
     "trace in no folder": Bad([*run_with(), "--trace", "no/such/a.json"], ("no/such",)),
     "trace of unknown kind": Bad([*run_with(), "--trace", "trace.txt"], ("trace.txt", ".json")),
+    "page of unknown kind": Bad([*run_with(), "--html", "page.htm"], ("page.htm", ".html")),
     "not a number": Bad(run_with(minibatch="many"), ("--minibatch", "integer")),
     "missing option": Bad(run_with(server=None), ("--server",)),
     "unknown option": Bad([*run_with(), "--sever", BOX], ("--sever",)),

@@ -48,7 +48,7 @@ def call(arguments: list[str], folder: Path) -> str:
 @pytest.mark.parametrize("block", blocks("sh"))
 def test_shell_block(block: str, folder: Path) -> None:
     call(["bash", "-euo", "pipefail", "-c", block], folder)
-    for name in re.findall(r"\S+\.(?:png|json|toml)\b", block):
+    for name in re.findall(r"\S+\.(?:png|json|toml|html)\b", block):
         made = folder / name
         assert made.stat().st_size > 0
 

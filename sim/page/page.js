@@ -244,7 +244,7 @@ function listen() {
     redraw();
   });
   $("scroller").addEventListener("scroll", redraw);
-  new ResizeObserver(redraw).observe($("scroller"));
+  new ResizeObserver(render).observe($("scroller")); // at once: it is called before painting
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", useTheme);
 }
 

@@ -83,8 +83,9 @@ function waitsOf(run, id) {
   const { op } = run;
   const before = op.waited[id];
   const rows = [["waited for", before < 0 ? "nothing" : `op ${before}, ${labelOf(run, before)} on ${placeOf(run, before)}`]];
-  const engine = op.start[id] - op.ready[id];
-  if (engine > 0) rows.push(["then", `${timeText(engine)} for a copy engine`]);
+  const idle = op.start[id] - op.ready[id];
+  const what = op.tensor[id] < 0 ? "until it started" : "for a copy engine";
+  if (idle > 0) rows.push(["then", `${timeText(idle)} ${what}`]);
   return rows;
 }
 
