@@ -21,7 +21,7 @@ _TYPES = ("u1", "i2", "i4", "f8")
 _WORD = 8
 """Bytes of the largest type: typed arrays must begin at a multiple of their type's size."""
 _EFFORT = 6
-"""Of gzip: its own default; 9 takes thrice as long and saves 1 % (measured at 200 000 ops)."""
+"""Of gzip: its own default; 9 takes 1.7 times as long and saves nothing (measured, 220 000 ops)."""
 
 
 def pack(facts: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:

@@ -393,7 +393,7 @@ class Run:
         """Make a page to look around in with any browser, without a server or a network.
 
         Zoom with the wheel, pan by dragging; point at an operation for what it did, moved and
-        waited for. All of the run is in the one file, about 30 bytes for each operation.
+        waited for. All of the run is in the one file, about 40 bytes for each operation.
 
         Parameters
         ----------

@@ -39,7 +39,8 @@ function pixelAt(device, name, time) {
 }
 
 function press(key) {
-  document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+  const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
+  document.body.dispatchEvent(event);
   render();
   return { ...state.view };
 }
@@ -48,7 +49,8 @@ function search(text, ...keys) {
   $("search").value = text;
   $("search").dispatchEvent(new Event("input"));
   for (const shiftKey of keys) {
-    $("search").dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", shiftKey, cancelable: true }));
+    const event = new KeyboardEvent("keydown", { key: "Enter", shiftKey, cancelable: true });
+    $("search").dispatchEvent(event);
   }
   render();
   return { chosen: state.chosen, found: $("found").textContent, view: { ...state.view } };
@@ -71,7 +73,8 @@ function seeZoom() {
 }
 
 function seeKeys() {
-  const seen = { plus: press("+"), right: press("ArrowRight"), left: press("ArrowLeft"), minus: press("-") };
+  const seen = { plus: press("+"), right: press("ArrowRight"), left: press("ArrowLeft") };
+  seen.minus = press("-");
   press("+");
   return { ...seen, zero: press("0") };
 }

@@ -31,7 +31,8 @@ async function unpack(base64) {
 function readRun({ facts, column, has }) {
   const op = Object.fromEntries(
     ["action", "phase", "computes", "device", "peer", "group", "tensor", "first", "last", "sample",
-      "stop", "flop", "bytes", "ready", "start", "end", "waited"].map((name) => [name, column(name)]),
+      "stop", "flop", "bytes", "ready", "start", "end", "waited",
+    ].map((name) => [name, column(name)]),
   );
   const path = Object.fromEntries(
     ["op", "start", "end", "resource"].map((name) => [name, column("path." + name)]),
@@ -43,7 +44,8 @@ function readRun({ facts, column, has }) {
   const onPath = new Uint8Array(op.start.length);
   for (const id of path.op) onPath[id] = 1;
   const finish = facts.finish || 1; // of a run without time: something to divide by
-  return { ...facts, finish, op, path, streams: [pathStream(path, op, facts), ...streams], memory, onPath };
+  streams.unshift(pathStream(path, op, facts));
+  return { ...facts, finish, op, path, streams, memory, onPath };
 }
 
 function readStream(device, name, ops, op) {

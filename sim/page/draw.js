@@ -180,8 +180,10 @@ function drawStreams(frame, lanes) {
   const pixels = theme.phases.map(pixelOf);
   const scale = deviceScale(frame);
   const faded = frame.critical ? (id) => !run.onPath[id] : null;
-  const wide = lanes.map((lane, row) =>
-    paintStream(numbers.subarray(row * width, (row + 1) * width), lane.stream, scale, pixels, faded));
+  const wide = lanes.map((lane, row) => {
+    const strip = numbers.subarray(row * width, (row + 1) * width);
+    return paintStream(strip, lane.stream, scale, pixels, faded);
+  });
   const strips = canvasOf(image);
   context.imageSmoothingEnabled = false;
   lanes.forEach((lane, row) => {
@@ -244,18 +246,34 @@ function line(context, x1, y1, x2, y2) {
 
 // The path as a line under its operations, and up and down where it changes streams.
 function drawPath(frame) {
-  const { context, theme, run, left, plot, height } = frame;
+  const { context, theme, left, plot, height } = frame;
+  const { level, upright, jumps } = tracePath(frame);
+  context.save();
+  context.beginPath();
+  context.rect(left, AXIS, plot, height - AXIS);
+  context.clip();
+  context.strokeStyle = theme.path;
+  context.lineWidth = 2;
+  context.stroke(level);
+  context.lineWidth = 1;
+  // where it jumps in every few pixels the jumps would hide the bars
+  context.globalAlpha = Math.min(1, Math.max(plot / 8 / jumps, 0.12));
+  context.stroke(upright);
+  context.restore();
+}
+
+// Lines of the path in sight; all jumps within one pixel are one line.
+function tracePath(frame) {
+  const { op, start, end } = frame.run.path;
   const level = new Path2D(), upright = new Path2D();
-  const { op, start, end } = run.path;
   let jumps = 0, column = -1, low = 0, high = 0, before = null;
   const settle = () => {
-    if (high > low) {
-      jumps++;
-      upright.moveTo(column + 0.5, low);
-      upright.lineTo(column + 0.5, high);
-    }
+    if (high <= low) return;
+    jumps++;
+    upright.moveTo(column + 0.5, low);
+    upright.lineTo(column + 0.5, high);
   };
-  for (let i = firstAbove(run.streams[0].reach, frame.view.from); i < op.length; i++) {
+  for (let i = firstAbove(frame.run.streams[0].reach, frame.view.from); i < op.length; i++) {
     if (start[i] > frame.view.to) break;
     const lane = frame.lanes[frame.home[op[i]]];
     const y = yOf(frame, lane) + lane.height - 1;
@@ -277,23 +295,12 @@ function drawPath(frame) {
     before = y;
   }
   settle();
-  context.save();
-  context.beginPath();
-  context.rect(left, AXIS, plot, height - AXIS);
-  context.clip();
-  context.strokeStyle = theme.path;
-  context.lineWidth = 2;
-  context.stroke(level);
-  context.lineWidth = 1;
-  // where it jumps in every few pixels the jumps would hide the bars
-  context.globalAlpha = Math.min(1, Math.max(plot / 8 / jumps, 0.12));
-  context.stroke(upright);
-  context.restore();
+  return { level, upright, jumps };
 }
 
 // Outlines of what is pointed at and of what it waited for, with a line between the two.
 function drawMarks(frame) {
-  const { context, run, theme, marked, left, plot, height } = frame;
+  const { context, run, theme, marked, markedLane, left, plot, height } = frame;
   if (marked < 0) return;
   context.save();
   context.beginPath();
@@ -301,12 +308,12 @@ function drawMarks(frame) {
   context.clip();
   context.strokeStyle = theme.ink;
   context.lineWidth = 1.5;
-  outline(frame, marked);
+  outline(frame, marked, markedLane);
   const before = run.op.waited[marked];
   if (before >= 0 && frame.home[before] > 0) {
     context.setLineDash([3, 2]);
-    outline(frame, before);
-    const [from, to] = [before, marked].map((id) => frame.lanes[frame.home[id]]);
+    const from = frame.lanes[frame.home[before]], to = markedLane;
+    outline(frame, before, from);
     line(
       context, xOf(frame, run.op.end[before]), yOf(frame, from) + from.height / 2,
       xOf(frame, run.op.start[marked]), yOf(frame, to) + to.height / 2,
@@ -315,9 +322,8 @@ function drawMarks(frame) {
   context.restore();
 }
 
-function outline(frame, id) {
+function outline(frame, id, lane) {
   const { context, run } = frame;
-  const lane = frame.lanes[frame.home[id]];
   const x = Math.max(xOf(frame, run.op.start[id]), frame.left - 4);
   const right = Math.min(xOf(frame, run.op.end[id]), frame.left + frame.plot + 4);
   context.strokeRect(x, yOf(frame, lane) + 0.5, Math.max(right - x, 2), lane.height - 1);
@@ -388,7 +394,8 @@ function drawAxis(frame) {
   const { dates, step } = datesOf(frame);
   for (const date of dates) {
     const x = xOf(frame, date), text = dateText(date, step, run.finish);
-    context.fillText(text, Math.min(x, width - context.measureText(text).width / 2 - 2), AXIS / 2 - 1);
+    const half = context.measureText(text).width / 2;
+    context.fillText(text, Math.min(x, width - half - 2), AXIS / 2 - 1);
     line(context, Math.round(x) + 0.5, AXIS - 5, Math.round(x) + 0.5, AXIS);
   }
 }

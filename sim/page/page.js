@@ -25,15 +25,16 @@ function newFrame() {
   const plot = Math.max(width - left - RIGHT, 50);
   return {
     ...state, context, ratio, width, height, left, plot, deviceWidth, nameWidth,
-    scroll: $("scroller").scrollTop, rate: plot / (view.to - view.from), marked: -1,
+    scroll: $("scroller").scrollTop, rate: plot / (view.to - view.from),
   };
 }
 
 // Setting the size clears a canvas, so it is set only when it changed.
 function fitCanvas(canvas, width, height, ratio) {
-  if (canvas.width === Math.round(width * ratio) && canvas.height === Math.round(height * ratio)) return;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
+  const wide = Math.round(width * ratio), high = Math.round(height * ratio);
+  if (canvas.width === wide && canvas.height === high) return;
+  canvas.width = wide;
+  canvas.height = high;
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
   $("spacer").style.height = `${Math.max(AXIS + state.height - height, 0)}px`;
@@ -55,11 +56,18 @@ function render() {
   const frame = newFrame();
   const at = state.pointer && !state.drag ? under(frame, state.pointer.x, state.pointer.y) : null;
   const saying = at && sayingOf(state.run, at);
-  frame.marked = saying && at.bar >= 0 ? at.lane.stream.ops[at.bar] : state.chosen;
+  markFor(frame, saying && at.bar >= 0 ? at : null);
   drawFrame(frame);
   if (saying) placeBox(saying, state.pointer.x, state.pointer.y);
   else if (state.chosen >= 0 && !state.drag) boxOfChosen(frame);
   else showBox($("hover"), null);
+}
+
+// What is outlined: the operation pointed at, in the lane pointed at unless that is the path's.
+function markFor(frame, at) {
+  frame.marked = at ? at.lane.stream.ops[at.bar] : state.chosen;
+  const home = state.lanes[state.home[frame.marked]];
+  frame.markedLane = at && at.lane !== state.lanes[0] ? at.lane : home;
 }
 
 function placeBox(saying, x, y) {
@@ -90,8 +98,8 @@ function look(view) {
 const lookAtAll = () => look({ from: 0, to: state.run.finish });
 
 function zoomAt(x, factor) {
-  const frame = newFrame();
-  const time = state.view.from + (Math.min(Math.max(x, frame.left), frame.left + frame.plot) - frame.left) / frame.rate;
+  const { left, plot, rate } = newFrame();
+  const time = state.view.from + (Math.min(Math.max(x, left), left + plot) - left) / rate;
   look(zoomed(state.view, time, factor, state.run.finish));
 }
 
@@ -110,7 +118,8 @@ function onWheel(event) {
 
 function onDown(event) {
   if (event.button !== 0) return;
-  state.drag = { x: event.clientX, y: event.clientY, view: state.view, scroll: $("scroller").scrollTop };
+  const { scrollTop } = $("scroller");
+  state.drag = { x: event.clientX, y: event.clientY, view: state.view, scroll: scrollTop };
   $("canvas").setPointerCapture(event.pointerId);
 }
 
@@ -153,7 +162,8 @@ function panBy(share) {
 
 function onKey(event) {
   const act = KEYS[event.key];
-  if (!act || event.target.tagName === "INPUT" || event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target.type === "search";
+  if (!act || typing || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
   act();
 }
@@ -201,9 +211,9 @@ function fillLegend() {
   if (phases.has(run.phases.length)) shown.push([theme.phases.at(-1), "waiting for a copy engine"]);
   $("legend").replaceChildren(
     legendLine("operations", shown), legendLine("memory", words(run.kinds, theme.kinds, kinds)));
-  const dash = document.createElement("i");
+  if (!run.memory.some((memory) => memoryTop(run, memory) > memory.capacity)) return;
+  const dash = document.createElement("i"), capacity = document.createElement("span");
   dash.className = "line";
-  const capacity = document.createElement("span");
   capacity.append(dash, "capacity");
   $("legend").lastChild.append(capacity);
 }

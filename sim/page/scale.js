@@ -10,7 +10,8 @@ function layOut(run) {
   for (const stream of run.streams) {
     const first = stream.device !== device;
     if (first && device !== null) top += GAP;
-    lanes.push({ stream, top, height: ROW, device: first ? stream.device : "", name: stream.name, first });
+    const named = first ? stream.device : "";
+    lanes.push({ stream, top, height: ROW, device: named, name: stream.name, first });
     device = stream.device;
     top += ROW;
   }

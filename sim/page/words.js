@@ -60,12 +60,17 @@ function placeOf(run, id) {
 function factsOf(run, id) {
   const { op } = run;
   const seconds = op.end[id] - op.start[id];
-  const rows = [["op", `${id} on ${placeOf(run, id)}`], ["time", spanText(op.start[id], op.end[id], run)]];
-  if (layersOf(run, id)) rows.push([op.first[id] === op.last[id] ? "layer" : "layers", layersOf(run, id)]);
+  const rows = [
+    ["op", `${id} on ${placeOf(run, id)}`],
+    ["time", spanText(op.start[id], op.end[id], run)],
+  ];
+  const layers = layersOf(run, id);
+  if (layers) rows.push([op.first[id] === op.last[id] ? "layer" : "layers", layers]);
   if (op.stop[id] > op.sample[id]) rows.push(["samples", range(op.sample[id], op.stop[id] - 1)]);
   if (op.flop[id]) rows.push(["work", amount(op.flop[id], seconds, flopText, flopRateText)]);
   if (op.bytes[id]) {
-    rows.push([op.computes[id] ? "GPU memory" : "bytes", amount(op.bytes[id], seconds, sizeText, rateText)]);
+    const what = op.computes[id] ? "GPU memory" : "bytes";
+    rows.push([what, amount(op.bytes[id], seconds, sizeText, rateText)]);
   }
   return [...rows, ...waitsOf(run, id), ...pathOf(run, id)];
 }
@@ -82,7 +87,10 @@ function amount(count, seconds, text, rate) {
 function waitsOf(run, id) {
   const { op } = run;
   const before = op.waited[id];
-  const rows = [["waited for", before < 0 ? "nothing" : `op ${before}, ${labelOf(run, before)} on ${placeOf(run, before)}`]];
+  const whom = before < 0
+    ? "nothing"
+    : `op ${before}, ${labelOf(run, before)} on ${placeOf(run, before)}`;
+  const rows = [["waited for", whom]];
   const idle = op.start[id] - op.ready[id];
   const what = op.tensor[id] < 0 ? "until it started" : "for a copy engine";
   if (idle > 0) rows.push(["then", `${timeText(idle)} ${what}`]);
