@@ -168,7 +168,7 @@ def _matrix(machine: Machine) -> Iterator[tuple[tuple[Flow, ...], int]]:
     """Every ordered pair of GPUs."""
     count = max(2, len(large(len(machine.gpus))))
     for pair in permutations(machine.gpus, 2):
-        for nbytes in (SMALL[0], SMALL[2], *LARGE[:count]):
+        for nbytes in (*SMALL, *LARGE[:count]):
             yield (pair,), nbytes
 
 
