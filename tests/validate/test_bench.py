@@ -19,7 +19,6 @@ from hwmodels.errors import InvalidInput
 from validate.bench import Chain, bench, show
 from validate.bench.copies import places, slab_sizes
 from validate.bench.layers import cases, number_format
-from validate.bench.copies import SHARED
 from validate.bench.timing import LEAST, MOST, busy, repeat, spread
 from validate.devices import COLLECTIVES, devices
 from validate.measurements import Machine, Measurements
