@@ -216,7 +216,7 @@ def _of_gpu(kind: str, found: compute.Rates, rows: Sequence[Compute]) -> list[Fi
             "s" if name == "launch_overhead" else "B/s" if name == "bandwidth" else "FLOP/s"
         )
         value = found.fitted.values[name]
-        if quality.known:
+        if quality.known or (name == "launch_overhead" and quality.points):
             fits.append(Fit(f"{kind}.{name}", value, unit, "fitted", *quality))
         else:
             status = "at least" if name in most else "assumed"
