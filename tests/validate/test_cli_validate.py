@@ -25,7 +25,7 @@ SMALL = 2**16
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Tiny networks, tiny caches and the smallest copies that count as large."""
-    layers = nets.gpt(2, 16, 2, 20, 6)
+    layers = nets.gpt(8, 16, 2, 20, 6)
     conv = nets.convnet((3, 8), 4, 4)
     made = {
         "gpt": usual.Usual(layers, partial(nets.text, tokens=6, vocab=20)),
@@ -70,11 +70,12 @@ def test_calibrate_then_validate(commodious, tmp_path):
 
     done = commodious(
         "validate", "--server", str(box), "--net", "conv", "--schedule", "harmony-dp",
-        "--share", "0.9", "--json",
+        "--share", "4", "--json",
     )  # fmt: skip
+    assert done.code == 0, done.err
     (trial,) = json.loads(done.out)["trials"]
     assert trial["schedule"] == "harmony-dp"
-    assert trial["memory_share"] == 0.9
+    assert trial["memory_share"] == 4
     assert all(row["predicted"] == row["measured"] for row in trial["copied_bytes"])
 
 
