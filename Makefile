@@ -1,6 +1,7 @@
 # make demo    install into .venv what the demo needs, then compare schedules on two servers
 # make test    install the development tools too, then run every check
 # make bench   print the benchmark tables
+# make validate-gpu   calibrate this machine's first GPU, then predict and run schedules on it
 # make clean   remove what the commands above wrote (.venv too)
 #
 # Another interpreter: make demo PYTHON=python3.12
@@ -9,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 OUT := out
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench validate-gpu clean
 
 demo: .venv/.installed
 	@mkdir -p $(OUT)
@@ -31,6 +32,17 @@ test: .venv/.installed-dev
 
 bench: .venv/.installed
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Under 8 minutes on one GPU: 3 to measure, then ten schedules of each of two networks.
+validate-gpu: .venv/.installed
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[validate]'
+	@mkdir -p $(OUT)
+	$(BIN)/commodious calibrate --device cuda --seconds 180 -o $(OUT)/gpu.toml
+	@for net in gpt conv; do \
+	    $(BIN)/commodious validate --device cuda --server $(OUT)/gpu.toml --net $$net \
+	        --minibatch 32 --plot $(OUT)/gpu-$$net.png --json > $(OUT)/gpu-$$net.json || exit; \
+	done
+	@echo "Written: $(OUT)/gpu*: server, layer times, measurements, and predicted beside measured"
 
 clean:
 	rm -rf .venv $(OUT) build *.egg-info .pytest_cache .hypothesis .ruff_cache .import_linter_cache

@@ -55,7 +55,8 @@ def compare(
     minibatch: Minibatch,
     microbatch: Microbatch = None,
     schedule: Annotated[
-        list[str] | None, typer.Option("--schedule", help="Repeat to choose some; default all.")
+        list[str] | None,
+        typer.Option("--schedule", help="Repeat to choose some, or: all; default: the usual."),
     ] = None,
     precision: PrecisionName = None,
     optimizer: OptimizerName = None,
@@ -71,7 +72,8 @@ def compare(
 
     cli_inputs.check_output(plot, cli_inputs.PICTURES)
     for name in schedule or ():
-        workloads.schedule_info(name)
+        if name != "all":
+            workloads.schedule_info(name)
     boxes = [cli_inputs.read_server(text) for text in server]
     net = cli_inputs.read_model(model, precision, sequence, optimizer)
     with cli_tables.progress() as step:
@@ -92,6 +94,9 @@ def compare(
         cli_tables.print_json(found.to_dict())
     else:
         cli_tables.print_comparison(found)
+        if schedule is None:
+            left = len(workloads.schedules()) - len({result.schedule for result in found.results})
+            cli_tables.print_text(f"Note: {left} more with --schedule all (see: schedules).")
     if not found.complete:
         raise KeyboardInterrupt
 

@@ -206,7 +206,8 @@ def compare(
     microbatch : int, optional
         Samples per microbatch; by default each schedule takes the largest that fits.
     schedules : str or sequence of str, optional
-        Names; by default all.
+        Names; ``all`` is every one, and the default leaves out most variants of pipelines
+        (``ScheduleInfo.usual``).
     progress : callable, optional
         Called as ``progress(done, total, label)`` before each combination and at the end.
 
@@ -238,11 +239,7 @@ def compare(
         raise InvalidInput(f"minibatch is {minibatch!r}; it must be a whole number of samples")
     if minibatch < 1:
         raise InvalidInput(f"minibatch is {minibatch}; it must be at least 1")
-    if schedules is None:
-        names = [info.name for info in schedule_infos()]
-    else:
-        wanted = [schedules] if isinstance(schedules, str) else schedules
-        names = [schedule_info(name).name for name in dict.fromkeys(wanted)]
+    names = _names([schedules] if isinstance(schedules, str) else schedules)
     cells = [(label, box, name) for label, box in _labels(boxes) for name in names]
     results: list[Result] = []
     complete = True
@@ -258,6 +255,15 @@ def compare(
     order = {label: at for at, (label, _) in enumerate(_labels(boxes))}
     results.sort(key=lambda r: (order[r.server], not r.fits, r.iteration_time, r.schedule))
     return Comparison(model.name, minibatch, tuple(results), complete)
+
+
+def _names(wanted: Sequence[str] | None) -> list[str]:
+    """Names of the schedules to compare."""
+    if wanted is None:
+        return [info.name for info in schedule_infos() if info.usual]
+    if "all" in wanted:
+        return [info.name for info in schedule_infos()]
+    return [schedule_info(name).name for name in dict.fromkeys(wanted)]
 
 
 def _labels(boxes: Sequence[Server]) -> list[tuple[str, Server]]:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 Columns = dict[str, NDArray[Any]]
 
-_SCRIPTS = ("data.js", "words.js", "scale.js", "draw.js", "find.js", "hover.js", "page.js")
+_SCRIPTS = (
+    "data.js", "words.js", "scale.js", "paint.js", "draw.js", "find.js", "hover.js", "page.js",
+)  # fmt: skip
 """Files of ``sim/page``, in the order in which they need each other."""
 _PHASES, _KINDS = list(PHASES), list(KINDS)
 _NONE = -1

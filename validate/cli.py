@@ -54,7 +54,7 @@ def bench(
         from validate.bench import show
 
         show(found)
-    if any(line.endswith(": interrupted") for line in found.left_out):
+    if _interrupted(found):
         raise KeyboardInterrupt
 
 
@@ -69,13 +69,18 @@ def calibrate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fit a server to this machine; writes box.toml and the layer times box.profile.json."""
+    """Fit a server to this machine; writes box.toml, box.profile.json and box.measurements.json."""
     from validate.calibrate import calibrate as fit
     from validate.measurements import Measurements
 
     cli_inputs.check_output(output, (".toml",))
     if measurements is None:
         found = _measure(device, gpus, seconds)
+        kept = Path(output).with_suffix(".measurements.json")
+        found.save(kept)
+        if _interrupted(found):
+            cli_tables.print_text(f"What was measured until then lies in {kept}.")
+            raise KeyboardInterrupt
     else:
         found = Measurements.load(measurements)
     result = fit(found)
@@ -151,9 +156,10 @@ def validate(
         cli_tables.print_json(found.to_dict())
     else:
         cli_tables.print_table(
-            ("schedule", ">predicted (s)", ">measured (s)", ">error", "what differs most"),
-            found.rows(),
+            (">memory", ">predicted (s)", ">measured (s)", ">error", "schedule"), found.rows()
         )
+        for sentence in found.worst():
+            cli_tables.print_text(sentence)
         if found.reports:
             cli_tables.print_text(f"Median error of {len(found.reports)}: {found.median_error:.1%}")
         if times is None:
@@ -171,6 +177,11 @@ def _measure(device: str, gpus: int, seconds: float) -> Measurements:
     networks = [Chain(net.layers, net.batch(4)) for net in (usual(name, device) for name in NETS)]
     with cli_tables.progress() as step:
         return measure(device, gpus, networks, budget_seconds=seconds, progress=step)
+
+
+def _interrupted(found: Measurements) -> bool:
+    """Whether Ctrl-C ended the measuring early."""
+    return any(line.endswith(": interrupted") for line in found.left_out)
 
 
 def _times(server: str) -> LayerProfile | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hwmodels.errors import CommodiousError, InvalidInput
+from hwmodels.errors import CommodiousError
 from hwmodels.server import Server
 from sim.memory import Ints
 from sim.run import Run
@@ -16,12 +16,12 @@ from validate.interpret import Batch, Interpreter
 from validate.measured import measured_run
 from validate.network import Network
 from validate.optimizer import Settings
+from validate.places import Places, places
 from validate.storage import name
 from validate.streams import Failure, Streams
 from workloads.schedule import Op, Schedule
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -89,6 +89,7 @@ def execute(
     *,
     devices: Sequence[str] | None = None,
     settings: Settings | None = None,
+    pinned: bool = True,
 ) -> Execution:
     """Run a schedule for real.
 
@@ -105,12 +106,14 @@ def execute(
     batches : sequence of (Tensor, Tensor)
         Input and target of each iteration, with the schedule's minibatch of samples.
     server : Server
-        Describes the devices, for the tables and pictures of the measured run.
+        Describes the devices: which copies between GPUs are staged, and the links of the tables.
     devices : sequence of str, optional
         Torch device of each GPU of the schedule, such as ``cuda:0``; by default all are logical
         devices on the CPU.
     settings : Settings, optional
         Of the optimizer.
+    pinned : bool
+        Page-lock host memory (with CUDA devices); pageable copies hold their stream.
 
     Returns
     -------
@@ -126,9 +129,9 @@ def execute(
         On Ctrl-C, after every stream has stopped; keeps what was measured.
     """
     schedule.check()
-    places = _places(schedule, devices)
-    interpreter = Interpreter(schedule, network, batches, settings or Settings(), places)
-    timer = clock(schedule, places)
+    machine = places(schedule, server, devices, pinned=pinned)
+    interpreter = Interpreter(schedule, network, batches, settings or Settings(), machine)
+    timer = clock(schedule, machine.devices)
 
     def perform(op: Op) -> None:
         timer.start(op)
@@ -176,7 +179,10 @@ def replay(
     Interpreter
         With storage and losses.
     """
-    found = Interpreter(schedule, network, batches, settings or Settings(), _places(schedule, None))
+    import torch
+
+    machine = Places(dict.fromkeys(schedule.capacity, torch.device("cpu")), frozenset(), False)
+    found = Interpreter(schedule, network, batches, settings or Settings(), machine)
     for item in sequence.tolist():
         if item < 0:
             found.begin(schedule.ops[~item])
@@ -184,23 +190,6 @@ def replay(
             found.act(schedule.ops[item])
             found.end(schedule.ops[item])
     return found
-
-
-def _places(schedule: Schedule, devices: Sequence[str] | None) -> dict[str, torch.device]:
-    """Torch device of every device of the schedule; host memory is the CPU's."""
-    import torch
-
-    found = dict.fromkeys(schedule.capacity, torch.device("cpu"))
-    if devices is None:
-        return found
-    gpus = [op.device for op in schedule.ops if op.kind == "compute"]
-    names = [place for place in schedule.capacity if place in set(gpus)]
-    if len(devices) < len(names):
-        raise InvalidInput(
-            f"the schedule runs on {len(names)} GPUs and {len(devices)} devices were passed; pass "
-            "one for each, or build the schedule for fewer GPUs"
-        )
-    return found | dict(zip(names, map(torch.device, devices), strict=False))
 
 
 def _count(end: Floats) -> int:

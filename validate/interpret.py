@@ -10,11 +10,11 @@ from hwmodels.errors import InvalidInput, InvalidSchedule
 from validate.graph import Graph, Key, Tape, enter
 from validate.network import Network, formats
 from validate.optimizer import Settings, step
+from validate.places import Places
 from validate.storage import Content, Storage, name
 from workloads.schedule import Op, Place, Schedule, TensorKind
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.autograd.graph import GradientEdge
 
@@ -50,7 +50,7 @@ class Interpreter:
         One for each iteration.
     settings : Settings
         Of the optimizer.
-    devices : mapping of str to torch.device
+    machine : Places
         Where each GPU and host memory of the schedule is.
 
     Attributes
@@ -66,7 +66,7 @@ class Interpreter:
         network: Network,
         batches: Sequence[Batch],
         settings: Settings,
-        devices: Mapping[str, torch.device],
+        machine: Places,
     ) -> None:
         _check_batches(schedule, network, batches)
         self.schedule = schedule
@@ -76,11 +76,11 @@ class Interpreter:
         self._formats = formats(network.model.precision)
         self._batches = batches
         self._settings = settings
-        self._devices = devices
+        self._machine = machine
         self._length = (len(schedule.ops) + 1) // schedule.iterations
         # calling a layer puts parameters into it, so each device needs its own
-        devices_used = {op.device for op in schedule.ops if op.kind == "compute"}
-        self._modules = {device: network.empty_layers() for device in sorted(devices_used)}
+        used = {op.device for op in schedule.ops if op.kind == "compute"}
+        self._modules = {device: network.empty_layers() for device in sorted(used)}
         self._kept = _kept(schedule)
         self._graphs: dict[tuple[tuple[int, int], tuple[int, int]], Graph] = {}
         self._sizes = {weight.name: weight.params for weight in network.model.weights}
@@ -153,10 +153,10 @@ class Interpreter:
         """Make what lies in a place before it is used for the first time."""
         import torch
 
-        found, device = self.schedule.tensors[place[0]], self._devices[place[1]]
+        found, own = self.schedule.tensors[place[0]], self._machine.own
         if found.kind == "activation":
             samples = self._batches[iteration][0][slice(*found.span)]
-            return [_own(samples, device)]
+            return [own(samples, place[1])]
         values = torch.cat(
             [
                 torch.empty(0, dtype=self._formats.weight),  # of a unit that has only buffers
@@ -169,17 +169,17 @@ class Interpreter:
         )
         if found.kind == "weight":
             carried = [
-                _own(each.values.detach(), device)
+                own(each.values.detach(), place[1])
                 for block in found.weights
                 for each in self._network.fixed.get(block, ())
             ]
-            return [_own(values.to(self._formats.weight), device), *carried]
+            return [own(values.to(self._formats.weight), place[1]), *carried]
         if found.kind != "state":
             raise InvalidSchedule(f"{self.storage.say(place)} is there before the first operation")
         kept = [] if self._formats.master is None else [values.to(self._formats.master)]
         states = self._network.model.optimizer.states
         kept += [torch.zeros_like(values, dtype=self._formats.state) for _ in range(states)]
-        return [_own(part, device) for part in kept]
+        return [own(part, place[1]) for part in kept]
 
     def _of(self, op: Op, kind: TensorKind, ids: Sequence[int]) -> list[int]:
         return [tensor for tensor in ids if self.schedule.tensors[tensor].kind == kind]
@@ -260,7 +260,7 @@ class Interpreter:
         planned = self.schedule.tensors[tensor].nbytes
         spare = planned - sum(part.nbytes for part in held)
         if spare > 0:
-            device = self._devices[op.device]
+            device = self._machine.devices[op.device]
             held = [*held, torch.empty(spare, dtype=torch.uint8, device=device)]
         self.storage.write((tensor, op.device), held, name(op))
 
@@ -335,9 +335,8 @@ class Interpreter:
         for tensor in dict.fromkeys(home.tensor for home in gradients.values()):
             if tensor not in started:
                 count = sum(home.size for home in gradients.values() if home.tensor == tensor)
-                fresh = torch.zeros(
-                    count, dtype=self._formats.gradient, device=self._devices[op.device]
-                )
+                device = self._machine.devices[op.device]
+                fresh = torch.zeros(count, dtype=self._formats.gradient, device=device)
                 self.storage.write((tensor, op.device), [fresh], name(op))
         if graph.root is None:
             return
@@ -401,20 +400,13 @@ class Interpreter:
 
     def _copy(self, op: Op) -> None:
         """Copy a tensor; over what the destination holds, or into new storage."""
-        import torch
-
         (tensor,) = op.reads
         source = self.storage.read((tensor, op.device), name(op))
         target = self.storage.find((tensor, op.peer))
         if target is None:
-            device = self._devices[op.peer]
-            pinned = device.type == "cpu" and self._devices[op.device].type == "cuda"
-            target = [
-                torch.empty(part.shape, dtype=part.dtype, device=device, pin_memory=pinned)
-                for part in source
-            ]
+            target = [self._machine.like(part, op.peer) for part in source]
         for into, part in zip(target, source, strict=True):
-            into.copy_(part, non_blocking=True)
+            self._machine.copy(part, into, op.device, op.peer)
         self.storage.write((tensor, op.peer), target, name(op))
         kind = self.schedule.tensors[tensor].kind
         nbytes = sum(part.nbytes for part in source)
@@ -451,20 +443,15 @@ class Interpreter:
             values.copy_(target)
 
 
-def _own(data: Tensor, device: torch.device) -> Tensor:
-    """Copy data into a contiguous storage of its own on a device."""
-    import torch
-
-    return torch.empty(data.shape, dtype=data.dtype, device=device).copy_(data)
-
-
 def _apart(data: Tensor, source: Tensor) -> Tensor:
     """Give a result a storage of its own, shared neither with others nor with ``source``."""
+    import torch
+
     storage = data.untyped_storage()
     whole = data.is_contiguous() and storage.nbytes() == data.nbytes
     if whole and storage.data_ptr() != source.untyped_storage().data_ptr():
         return data
-    return _own(data, data.device)
+    return data.clone(memory_format=torch.contiguous_format)
 
 
 def _kept(schedule: Schedule) -> frozenset[int]:

@@ -21,7 +21,9 @@ class Embedding(nn.Module):
     def __init__(self, vocab: int, tokens: int, hidden: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab, hidden)
-        self.positions = nn.Parameter(torch.randn(tokens, hidden))
+        self.positions = nn.Parameter(torch.empty(tokens, hidden))
+        for weight in (self.tokens.weight, self.positions):
+            nn.init.normal_(weight, std=0.02)  # as GPT-2 does, so that the first losses are small
 
     def forward(self, ids: Tensor) -> Tensor:
         """Give vectors of shape (samples, tokens, hidden)."""

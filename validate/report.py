@@ -158,7 +158,7 @@ class Report:
         runs = {"predicted": self.predicted, "measured": self.measured}
         rows = [
             [
-                row._replace(name=f"{row.name}, {name}")
+                row if name == "predicted" else row._replace(name=name)
                 for row in streams.rows(run.schedule, gpus, run.timeline)
             ]
             for name, run in runs.items()

@@ -47,9 +47,13 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Schedule, settings and memory."""
-        settings = "".join(f" {key}={value}" for key, value in self.knobs.items())
-        return self.schedule + settings + (f" in {self.share:g}" if self.share else "")
+        """Schedule and settings."""
+        return self.schedule + "".join(f" {key}={value}" for key, value in self.knobs.items())
+
+    @property
+    def memory(self) -> str:
+        """Memory of a GPU, as a share of the states."""
+        return "all" if self.share is None else f"{self.share:.0%}"
 
 
 TRIALS = (
@@ -102,19 +106,23 @@ class Trials:
         return median(abs(report.iteration.error) for report in self.reports)
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """Name, predicted and measured seconds, error, and what differs most, as text."""
+        """Memory, predicted and measured seconds, error, and name of each trial, as text."""
         for done in self.outcomes:
+            name, memory = done.trial.name, done.trial.memory
             if done.report is None:
-                yield (done.trial.name, "", "", "", done.reason)
+                yield (memory, "", "", "", f"{name}: {done.reason}")
                 continue
             pair = done.report.iteration
-            yield (
-                done.trial.name,
-                f"{pair.predicted:.4g}",
-                f"{pair.measured:.4g}",
-                f"{pair.error:+.1%}",
-                next(iter(done.report.worst(1)), ""),
-            )
+            times = (f"{pair.predicted:.4g}", f"{pair.measured:.4g}")
+            yield (memory, *times, f"{pair.error:+.1%}", name)
+
+    def worst(self, most: int = 3) -> Iterator[str]:
+        """Sentences on the trials that are off most, and what differs most in each."""
+        ran = [done for done in self.outcomes if done.report is not None]
+        for done in sorted(ran, key=lambda each: -abs(_error(each)))[:most]:
+            assert done.report is not None
+            for sentence in done.report.worst(1):
+                yield f"{done.trial.name} ({done.trial.memory}), {_error(done):+.1%}: {sentence}."
 
     def plot(self, path: str | Path | None = None) -> Picture:
         """Draw bars of predicted and measured iteration times; of one trial both timelines."""
@@ -122,20 +130,28 @@ class Trials:
             return self.reports[0].plot(path)
         from validate import plot
 
-        names = [done.trial.name for done in self.outcomes if done.report is not None]
+        names = [
+            f"{done.trial.name} ({done.trial.memory})"
+            for done in self.outcomes
+            if done.report is not None
+        ]
         return plot.bars(names, [report.iteration for report in self.reports], path)
 
     def to_dict(self) -> dict[str, Any]:
         """All outcomes as plain data for JSON."""
         return {
             "trials": [
-                {"name": done.trial.name}
+                {"name": done.trial.name, "memory_share": done.trial.share}
                 | (done.report.to_dict() if done.report else {"reason": done.reason})
                 for done in self.outcomes
             ],
             "median_error": self.median_error if self.reports else None,
             "left_out": list(self.left_out),
         }
+
+
+def _error(done: Outcome) -> float:
+    return done.report.iteration.error if done.report is not None else 0.0
 
 
 def try_all(

@@ -19,11 +19,11 @@ from hwmodels.errors import InvalidInput
 from validate.bench import Chain, bench, show
 from validate.bench.copies import places, slab_sizes
 from validate.bench.layers import cases, number_format
-from validate.bench.patterns import SHARED, SIZES, Pattern, patterns
 from validate.bench.timing import LEAST, MOST, busy, repeat, spread
 from validate.devices import COLLECTIVES, devices
 from validate.measurements import Machine, Measurements
 from validate.nets import convnet, gpt, pictures, text
+from validate.plan import LARGE, Pattern, plan, steps
 
 SMALL = 2**16
 OTHERS = ("copies", "collective")
@@ -32,7 +32,7 @@ OTHERS = ("copies", "collective")
 def small_plan(machine: Machine) -> Iterator[Pattern]:
     """Every kind of pattern of the real plan, once, with few bytes."""
     seen: set[object] = set()
-    for pattern in patterns(machine):
+    for pattern in plan(machine):
         kind = tuple((a[:3], b[:3]) for a, b in pattern.flows), pattern.pinned
         if kind not in seen:
             seen.add(kind)
@@ -135,8 +135,9 @@ def test_layers_beside_copies_and_collectives(found: Measurements) -> None:
 
 
 def test_updates_on_hosts(found: Measurements) -> None:
-    made = [(each.hosts, each.beside) for each in found.updates]
-    assert made == [(("host0",), ""), (("host0",) * 2, ""), (("host0",) * 2, "copies")]
+    made = [(each.hosts, each.beside, each.params) for each in found.updates]
+    least = min(size for *_, size in made)
+    assert made == [(x.hosts, x.beside, x.scale * least) for x in steps(found.machine)]
     assert all(each.nbytes == 28 * each.params for each in found.updates)
 
 
@@ -234,19 +235,12 @@ def test_plan_of_four_gpus() -> None:
         cores=(1, 1),
         near=("host0", "host0", "host1", "host1"),
     )
-    plan = list(patterns(machine))
-    assert len(plan) == len(set(plan))
-    alone = Pattern((("host1", "gpu2"),), SIZES[0])
-    assert alone in plan
+    found = plan(machine)
+    assert len(found) == len(set(found))
+    assert Pattern((("host1", "gpu2"),), LARGE[0]) in found
     everything = tuple(zip(machine.near, machine.gpus, strict=True))
-    assert Pattern(everything, SHARED) in plan
-    pairs = [p for p in plan if len(p.flows) == 2 and {f[0] for f in p.flows} <= {"host0", "host1"}]
-    assert len(pairs) == 6
-    peers = {
-        p.flows
-        for p in plan
-        if len(p.flows) == 1 and p.flows[0][0][:3] == "gpu" == p.flows[0][1][:3]
-    }
+    assert Pattern(everything, LARGE[0]) in found
+    peers = {p.flows for p in found if len(p.flows) == 1 and "host" not in str(p.flows)}
     assert len(peers) == 12
 
 

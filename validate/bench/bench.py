@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from hwmodels.compute import Phase
 from hwmodels.errors import InvalidInput
 from sim.words import size
+from validate import plan as plans
 from validate.bench import collectives, compute, copies, updates
 from validate.bench.layers import Case, cases
 from validate.bench.machine import machine as describe
-from validate.bench.patterns import Pattern, patterns
 from validate.bench.timing import alone
 from validate.devices import COLLECTIVES, Devices, devices
 from validate.measurements import (
@@ -25,6 +25,7 @@ from validate.measurements import (
     Machine,
     Measurements,
 )
+from validate.plan import Pattern
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -71,7 +72,7 @@ def bench(
     networks: Sequence[Chain] | None = None,
     *,
     microbatches: Sequence[int] = (1, 2, 4),
-    plan: Callable[[Machine], Iterable[Pattern]] = patterns,
+    plan: Callable[[Machine], Iterable[Pattern]] = plans.plan,
     budget_seconds: float = 60.0,
     progress: Progress | None = None,
 ) -> Measurements:
@@ -230,8 +231,8 @@ def _compute(rig: copies.Rig, made: Sequence[Case]) -> Iterator[Task]:
 
 
 def _updates(rig: copies.Rig) -> Iterator[Task]:
-    for step in updates.steps(rig.machine):
-        label = f"optimizer step on {', '.join(step.hosts)}"
+    for step in plans.steps(rig.machine):
+        label = f"optimizer step of size {step.scale} on {', '.join(step.hosts)}"
         label += f" beside {step.beside}" if step.beside else ""
         yield Task(label, partial(updates.measure, rig, step))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from validate.bench.patterns import SHARED
+from validate.bench.copies import SHARED
 from validate.bench.timing import Job, together
 from validate.devices import Devices, Mark, Stream
 from validate.measurements import Collective

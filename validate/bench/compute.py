@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from hwmodels.compute import Phase
 from validate.bench.collectives import job as collective
-from validate.bench.copies import Rig, both_ways, jobs
+from validate.bench.copies import SHARED, Rig, both_ways, jobs
 from validate.bench.layers import Case, number_format
-from validate.bench.patterns import SHARED
 from validate.bench.timing import Job, alone, busy, done_on, opened
 from validate.measurements import Compute
 from validate.optimizer import adam_

@@ -7,14 +7,17 @@ from functools import cache
 from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
 
-from validate.bench.patterns import SHARED, Flow, Pattern
 from validate.bench.timing import Job, Work, opened, together
 from validate.devices import Devices
 from validate.measurements import Copies, Machine
 from validate.numa import cache_bytes
+from validate.plan import Flow, Pattern
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+SHARED = 2**26
+"""Bytes of each copy that runs beside something else."""
 
 PIECES = 2**14
 """Pieces of a buffer that take turns at most, spread over it: 16 MiB of copies of 1 KiB."""

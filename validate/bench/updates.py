@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Literal, NamedTuple
 
 from validate.bench.compute import ADAM_TRAFFIC, adam_buffers
 from validate.bench.copies import Rig, both_ways, jobs
 from validate.bench.timing import Job, busy, done_on, opened, together
 from validate.devices import Devices
-from validate.measurements import HostUpdate, Machine
+from validate.measurements import HostUpdate
 from validate.numa import cache_bytes
 from validate.optimizer import adam_
+from validate.plan import Step
 
 
-class Step(NamedTuple):
-    """Host memories of the optimizer steps that run together, and what runs beside them."""
-
-    hosts: tuple[str, ...]
-    beside: Literal["", "copies"] = ""
-
-
-def steps(machine: Machine) -> Iterator[Step]:
-    """Yield all to measure: one on each host memory; one a GPU, where it is near; beside copies."""
-    for host in machine.hosts:
-        yield Step((host,))
-    if len(machine.near) > 1:
-        yield Step(machine.near)
-    yield Step(machine.near, "copies")
-
-
-def params() -> int:
-    """Parameters of one step: its four fp32 buffers take four times the last-level cache."""
-    return cache_bytes() // 4
+def params(scale: int) -> int:
+    """Parameters of one step: its four fp32 buffers take ``4 scale`` times the last-level cache."""
+    return scale * cache_bytes() // 4
 
 
 def measure(rig: Rig, step: Step, until: float) -> HostUpdate:
     """Measure fp32 Adam steps that start together; the slowest counts."""
-    size = params()
+    size = params(step.scale)
     copies = jobs(rig, both_ways(rig.machine, rig.machine.gpus)) if step.beside else []
     with (
         opened(copies) as others,

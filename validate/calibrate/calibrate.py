@@ -22,7 +22,7 @@ from validate.calibrate.parameters import UPLINK, Layout, changed, is_latency
 from validate.calibrate.peers import peers
 from validate.calibrate.profile import layer_times
 from validate.calibrate.result import Calibration, Fit, Status, Unit
-from validate.calibrate.server import Found, nested
+from validate.calibrate.server import Found, idle, nested
 from validate.measurements import Compute, Machine, Measurements
 
 WORDS: Mapping[str, str] = {
@@ -74,9 +74,7 @@ def calibrate(measured: Measurements) -> Calibration:
             for gpu, model in zip(machine.gpus, machine.models, strict=True)
         },
     )
-    _, parts = choose(found, seen)
-    layout = Layout(parts)
-    fitted = fit_server(layout, seen, _assumed(layout, measured))
+    layout, fitted = _fitted(found, seen, measured)
     server, fits = _finished(layout, fitted, seen, measured)
     final = Layout(server.parts)
     left = np.abs(differences(final, seen, final.start))
@@ -88,6 +86,19 @@ def calibrate(measured: Measurements) -> Calibration:
         worst=float(np.quantile(left, 0.95)),
         notes=(*notes, *found.peers.notes, *_slowed(measured), *_unmeasured(measured)),
     )
+
+
+def _fitted(found: Found, seen: Sequence[Seen], measured: Measurements) -> tuple[Layout, Fitted]:
+    """Build and fit a server; again without groups that turn out to limit nothing."""
+    _, parts = choose(found, seen)
+    layout = Layout(parts)
+    fitted = fit_server(layout, seen, _assumed(layout, measured))
+    known = {name for name, quality in fitted.quality.items() if quality.known}
+    gone = idle(parts, known)
+    if not gone:
+        return layout, fitted
+    kept = tuple(group for group in found.groups if group.gpus not in gone)
+    return _fitted(replace(found, groups=kept), seen, measured)
 
 
 def _check(machine: Machine) -> None:
@@ -205,7 +216,7 @@ def _of_gpu(kind: str, found: compute.Rates, rows: Sequence[Compute]) -> list[Fi
             "s" if name == "launch_overhead" else "B/s" if name == "bandwidth" else "FLOP/s"
         )
         value = found.fitted.values[name]
-        if quality.known:
+        if quality.known or (name == "launch_overhead" and quality.points):
             fits.append(Fit(f"{kind}.{name}", value, unit, "fitted", *quality))
         else:
             status = "at least" if name in most else "assumed"

@@ -22,6 +22,8 @@ from validate.calibrate.server import (
     alternatives,
     build,
     first_choice,
+    near,
+    through_link,
 )
 from validate.plan import ins, outs
 
@@ -56,7 +58,7 @@ def choose(found: Found, seen: Sequence[Seen]) -> tuple[Choice, Parts]:
         costs = [_cost(other, telling) for _, other in tried]
         now = min(costs, default=least)
         if least - now < SURE * _variance(parts, telling):
-            return best, _with_hidden_cores(parts)
+            return best, _with_hidden_cores(_with_hidden_links(found, parts, telling))
         best, parts = tried[costs.index(now)]
         least = now
 
@@ -82,12 +84,21 @@ def _with_drams(
     seen: Sequence[Seen],
     done: frozenset[str] = frozenset(),
 ) -> Parts:
-    """Bandwidth of memory that only optimizer steps beside copies tell, but where that is done."""
+    """Bandwidth of memory as optimizer steps and copies both ways tell it, but where it is done."""
     for host in found.machine.hosts:
-        own = [x for x in seen if x.background and (CPU, host) in x.flows]
+        own = [x for x in seen if _loads_dram(found, x, host)]
         if host not in choice.drams | done and own:
             parts = _scanned(parts, f"{host}.dram", own)
     return parts
+
+
+def _loads_dram(found: Found, record: Seen, host: str) -> bool:
+    """Whether an optimizer step ran beside copies, or almost all GPUs near copied both ways."""
+    if record.background:
+        return (CPU, host) in record.flows
+    gpus = near(found.machine, host)
+    both = sum((gpu, host) in record.flows and (host, gpu) in record.flows for gpu in gpus)
+    return both > 0 and both >= len(gpus) - 1
 
 
 def _with_sockets(found: Found, parts: Parts, seen: Sequence[Seen]) -> Parts:
@@ -101,10 +112,10 @@ def _with_sockets(found: Found, parts: Parts, seen: Sequence[Seen]) -> Parts:
 
 def _far(found: Found, record: Seen) -> bool:
     """Whether copies go to or from a host memory that is not the nearest."""
-    near = dict(zip(found.machine.gpus, found.machine.near, strict=True))
+    home = dict(zip(found.machine.gpus, found.machine.near, strict=True))
     hosts = found.machine.hosts
     return any(
-        src != CPU and (src in hosts or dst in hosts) and near.get(src, src) != near.get(dst, dst)
+        src != CPU and (src in hosts or dst in hosts) and home.get(src, src) != home.get(dst, dst)
         for src, dst in record.flows
     )
 
@@ -158,15 +169,26 @@ def _with_socket_latency(found: Found, parts: Parts) -> Parts:
     """Latency between sockets, where it is more than noise beside that of a copy from a host."""
     latency = found.paces.latency
     more = [
-        latency[far] - latency[near]
-        for gpu, near in ins(found.machine).items()
-        for far in ((host, gpu) for host in found.machine.hosts if host != near[0])
-        if far in latency and near in latency
+        latency[far] - latency[close]
+        for gpu, close in ins(found.machine).items()
+        for far in ((host, gpu) for host in found.machine.hosts if host != close[0])
+        if far in latency and close in latency
     ]
     usual = parts.host_latency
     if not more or sum(more) / len(more) < 0.1 * usual:
         return parts
     return changed(parts, {"socket.latency": max(sum(more) / len(more), LATENCY["socket"])})
+
+
+def _with_hidden_links(found: Found, parts: Parts, seen: Sequence[Seen]) -> Parts:
+    """Search links of GPUs that started above the limit that hides them: several flows may tell."""
+    gpus = found.machine.gpus
+    for link in parts.links:
+        gpu = next((end for end in link.ends if end in gpus), "")
+        if link.kind == "pcie" and gpu and link.bandwidth > SAME * through_link(found, gpu):
+            peers = [x for x in seen if any(gpu in f and {*f} <= {*gpus} for f in x.flows)]
+            parts = _scanned(parts, f"{link.name}.bandwidth", peers) if peers else parts
+    return parts
 
 
 def _with_hidden_cores(parts: Parts) -> Parts:

@@ -190,6 +190,29 @@ def _rooms(found: Found) -> list[Set]:
     return [room & home for room in found.peers.rooms for home in homes if room & home]
 
 
+def idle(parts: Parts, known: set[str]) -> set[Set]:
+    """Find sets of GPUs behind an uplink of which no record tells a limit.
+
+    Parameters
+    ----------
+    parts : Parts
+        As `build` made them.
+    known : set of str
+        Parameters that the records tell.
+    """
+    up = dict(link.ends for link in parts.links if link.kind == "pcie")
+
+    def above(node: str) -> list[str]:
+        return [node, *above(up[node])] if node in up else [node]
+
+    return {
+        frozenset(slot.name for slot in parts.gpus if link.ends[0] in above(slot.name))
+        for link in parts.links
+        if link.ends[0] in {switch.name for switch in parts.switches}
+        and known.isdisjoint((f"{link.name}.bandwidth", f"{link.name}.duplex"))
+    }
+
+
 def build(found: Found, choice: Choice) -> Parts:
     """Make the parts, with first guesses of all numbers."""
     machine = found.machine

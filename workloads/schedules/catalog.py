@@ -46,6 +46,10 @@ _HARMONY: dict[str, Knob] = {
     "update": Knob("gpu", "where the optimizer runs", str, ("gpu", "cpu")),
 }
 
+_WHOLE = frozenset({"dp", "gpipe", "1f1b"})
+_RECOMPUTED = frozenset({"interleaved-1f1b-recompute", "zb-h1-recompute", "zb-v-recompute"})
+"""Compared unasked: these families with all variants, of the newer pipelines these (our choice)."""
+
 _PAPER = "HotOS'21, doi 10.1145/3458336.3465289"
 
 
@@ -99,6 +103,7 @@ def _family(
                     full, text, paged if pages else source, replicated, not replicated,
                     partial(build, recompute=recompute),
                     {**knobs, **({"host_copy": _HOST_COPY} if pages else {})},
+                    name in _WHOLE or full in _RECOMPUTED,
                 )
             )  # fmt: skip
     return found

@@ -72,6 +72,9 @@ class ScheduleInfo:
     knobs : mapping of str to Knob
     build : callable
         ``build(job, **knobs) -> Schedule``.
+    usual : bool
+        Whether a comparison tries it unless asked for others: a choice that leaves out most
+        variants of the newer pipelines, so that a table can be read.
     """
 
     name: str
@@ -81,3 +84,4 @@ class ScheduleInfo:
     pipeline: bool
     build: Callable[..., Schedule]
     knobs: Mapping[str, Knob] = field(default_factory=dict[str, Knob])
+    usual: bool = True
