@@ -75,7 +75,10 @@ class Excite(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.down, self.up = nn.Linear(channels, channels // 16), nn.Linear(channels // 16, channels)
+        self.down, self.up = (
+            nn.Linear(channels, channels // 16),
+            nn.Linear(channels // 16, channels),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         factor = self.up(self.down(x.mean((2, 3))).relu_()).sigmoid()

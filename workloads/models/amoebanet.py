@@ -89,9 +89,7 @@ def _cell(tape: Tape, maps: Sequence[Map], channels: int, *, reduce: bool, after
     return tape.concat(*(states[at] for at in joined))
 
 
-def _unit(
-    tape: Tape, x: Map, leave: int, kernel: int | tuple[int, int], stride: int = 1
-) -> Map:
+def _unit(tape: Tape, x: Map, leave: int, kernel: int | tuple[int, int], stride: int = 1) -> Map:
     """ReLU, convolution, batch norm."""
     return tape.norm(tape.conv(tape.relu(x), leave, kernel, stride))
 

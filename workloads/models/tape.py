@@ -94,7 +94,9 @@ class Tape:
         """
         high, wide = (kernel, kernel) if isinstance(kernel, int) else kernel
         pads = (high // 2, wide // 2) if pad is None else (pad, pad)
-        made = Map(leave, _size(x.high, high, stride, pads[0]), _size(x.wide, wide, stride, pads[1]))
+        made = Map(
+            leave, _size(x.high, high, stride, pads[0]), _size(x.wide, wide, stride, pads[1])
+        )
         weights = high * wide * (links or x.channels * leave)
         return self._product(x, made, weights, leave if bias else 0, made.high * made.wide)
 
@@ -233,9 +235,7 @@ def _like(x: Map) -> Map:
 
 
 def _pooled(x: Map, kernel: int, stride: int, pad: int) -> Map:
-    return Map(
-        x.channels, _size(x.high, kernel, stride, pad), _size(x.wide, kernel, stride, pad)
-    )
+    return Map(x.channels, _size(x.high, kernel, stride, pad), _size(x.wide, kernel, stride, pad))
 
 
 def _size(before: int, kernel: int, stride: int, pad: int) -> int:
