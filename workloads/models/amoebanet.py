@@ -48,8 +48,9 @@ REDUCTION_JOINED = (4, 5, 6)
 
 
 def amoebanet(cells: int, filters: int, pixels: int, element: int) -> Iterator[Layer]:
-    """Layers: stem, two reducing cells, three groups of normal cells with a reducing one between
-    them, classifier, loss.
+    """Stem, two reducing cells, three groups of normal ones, classifier, loss.
+
+    Between two groups is a reducing cell.
     """
     x = Map(3, pixels, pixels, pixels=True)
     channels = filters // 4

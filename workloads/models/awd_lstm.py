@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from workloads.model import Model, Optimizer, Precision, Weight
-from workloads.models.recurrent import Steps, embedding, head, lstm
+from workloads.models.recurrent import REREAD, Steps, embedding, head, lstm
 from workloads.models.transformer import TOKEN_ID
 
 WIDTHS = (400, 1150, 1150, 400)
@@ -42,7 +42,7 @@ def awd_lstm(
         ),
         head(WIDTHS[-1], vocab, (table, Weight("output", vocab)), steps),
     )
-    notes = [f"{sequence} tokens per sample; sequence= sets it."]
+    notes = [f"{sequence} tokens per sample; sequence= sets it.", REREAD]
     if dropout:
         recurrent = sum(4 * width**2 for width in WIDTHS[1:])
         notes.append(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from workloads.model import Layer, Model, Optimizer, Precision, Weight
 from workloads.models.costs import traffic
-from workloads.models.recurrent import Steps, embedding, head, lstm
+from workloads.models.recurrent import REREAD, Steps, embedding, head, lstm
 from workloads.models.transformer import TOKEN_ID
 
 VOCAB, HIDDEN = 32000, 1024
@@ -44,13 +44,14 @@ def gnmt(
         f"{sequence} tokens read and {sequence} written per sample; sequence= sets both.",
         "A chain: decoder after encoder; layers of the decoder hand on what later ones read too.",
         f"Vocabulary chosen: {VOCAB:,} word pieces for each language.",
+        REREAD,
     )
     ids = 2 * TOKEN_ID * sequence
     return Model(name, layers, ids, 2 * sequence, precision, optimizer, notes=notes)
 
 
 def _encoder(count: int, steps: Steps) -> list[Layer]:
-    """The first layer reads in both directions."""
+    """Embedding and LSTM layers, of which the first reads in both directions."""
     table = Weight("source", VOCAB * HIDDEN)
     first = lstm("encoder.lstm.0", HIDDEN, HIDDEN, steps, directions=2)
     others = [
@@ -64,7 +65,10 @@ def _encoder(count: int, steps: Steps) -> list[Layer]:
 
 
 def _decoder(count: int, steps: Steps) -> list[Layer]:
-    """Every layer after the first reads the attention's result beside the one before."""
+    """Embedding, LSTM layers, attention after the first of them, output matrix.
+
+    All later layers read the attention's result beside that of the layer before.
+    """
     table = Weight("target", VOCAB * HIDDEN)
     others = [
         lstm(

@@ -70,7 +70,7 @@ def _branches(tape: Tape, maps: Sequence[Map], width: int, count: int) -> list[M
 
 
 def _module(tape: Tape, maps: Sequence[Map]) -> tuple[Map, ...]:
-    """Basic blocks in each branch; then every branch receives the sum of all."""
+    """Run basic blocks in each branch; then every branch receives the sum of all."""
     inner: list[Map] = []
     for x in maps:
         for _ in range(BLOCKS):

@@ -45,9 +45,9 @@ def _resnet1026(_: str, precision: Precision, optimizer: Optimizer) -> Model:
 
 _TEXT = ("sequence", "causal", "flash", "dropout")
 _IMAGES = "reads images, not text"
-_T5 = _Kind(t5, _TEXT, "reads text, not images", "mixed-bf16", "adam")
+_T5 = _Kind(t5, _TEXT, "reads text, not images", "fp32", "adam")
 _GSHARD = _Kind(gshard, _TEXT, "reads text, not images", "mixed-bf16", "adam")
-_VIT = _Kind(vit, ("pixels", "flash", "dropout"), _IMAGES, "mixed-bf16", "adam")
+_VIT = _Kind(vit, ("pixels", "flash", "dropout"), _IMAGES, "fp32", "adam")
 _AWD = _Kind(awd_lstm, ("sequence", "dropout"), "is a recurrent network of text", "fp32", "sgd")
 _GNMT = _Kind(gnmt, ("sequence", "dropout"), "is a recurrent network of text", "fp32", "adam")
 
@@ -87,8 +87,8 @@ def model(
     name : str
         One of `models`, such as ``gpt2-xl``.
     precision : str or Precision, optional
-        Default: fp32 for gpt2, bert, recurrent and convolutional networks, else ``mixed-bf16``,
-        or what the model was trained in.
+        Default: ``mixed-fp16`` for gpt3, megatron and other large GPTs, ``mixed-bf16`` for llama
+        and later families and gshard, else fp32.
     optimizer : str or Optimizer, optional
         Default: Adam; momentum for convolutional networks, SGD for AWD-LSTM.
     sequence : int, optional

@@ -2,8 +2,7 @@
 
 An LSTM layer of width n reads i values a token. It does 8 n (i + n) FLOPs a token, twice that in
 backward, and keeps the four gates, the cell and its tanh (6 n values) besides its output, which is
-the boundary. Recurrent weights count in traffic once a call, as those of any layer; a GPU whose
-cache does not hold them reads them again at every token.
+the boundary.
 """
 
 from __future__ import annotations
@@ -15,6 +14,12 @@ from workloads.models.costs import traffic
 from workloads.models.transformer import LOGIT
 
 GATES = 4
+
+REREAD = (
+    "Recurrent weights count as read once a call; a GPU whose cache does not hold them reads them "
+    "at every token."
+)
+"""What the reader must know of recurrent networks."""
 
 
 class Steps(NamedTuple):

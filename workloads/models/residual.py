@@ -116,6 +116,6 @@ def _close(
 
 
 def _excite(tape: Tape, x: Map) -> Map:
-    """Squeeze-and-excitation: one factor a channel, from the means of all (2 c^2 / r + c / r + c)."""
+    """Scale each channel by a factor computed from the means of all (2 c^2 / r + c / r + c)."""
     squeezed = tape.relu(tape.linear(tape.mean(x), x.channels // REDUCTION))
     return tape.gate(x, tape.relu(tape.linear(squeezed, x.channels)))

@@ -2,8 +2,9 @@
 
 The network has two stacks and every block of the decoder reads the encoder's result; a schedule
 needs a chain. The decoder follows the encoder, and what its layers hand on are their own result and
-the encoder's, side by side. Both stacks read as many tokens. A stack has one table of relative
-positions; each of its blocks reads it.
+the encoder's, side by side. Both stacks read as many tokens. The first block of a stack holds the
+table of relative positions; the bias that it makes for all blocks is one for all samples, and not
+counted.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ BUCKETS = 32
 USUAL_TOKENS = 512
 """Tokens of the encoder in pre-training (section 3.1.2)."""
 
-T5 = Family("t5", tied=True, gated=False, flash=False)
+T5 = Family("t5", tied=True, gated=False, flash=False, half=False)
 
 
 def _t5(layers: int, hidden: int, ffn: int, heads: int, width: int) -> Shape:
@@ -218,13 +219,13 @@ def _blocks(stack: str, shape: Shape, setting: Setting, costs: _Costs) -> list[L
     carried = _carried(stack, edge)
     params = block_params(shape)
     params += attention_params(shape) + norm_params(shape) if carried else 0
-    positions = Weight(f"{stack}.positions", BUCKETS * shape.heads)
+    table = BUCKETS * shape.heads
     forward, backward = traffic(costs.saved, edge + carried, edge)
     return [
         Layer(
             name=f"{stack}.block{index}",
             kind=f"{stack}-block",
-            weights=(Weight(f"{stack}.block{index}", params), positions),
+            weights=(Weight(f"{stack}.block{index}", params if index else params + table),),
             output_bytes=edge + carried,
             stash_bytes=costs.saved,
             workspace_bytes=block_workspace(shape, setting),

@@ -93,10 +93,8 @@ class Tape:
         ``links`` counts the pairs of channels that are connected, where not all are.
         """
         high, wide = (kernel, kernel) if isinstance(kernel, int) else kernel
-        pads = (high // 2, wide // 2) if pad is None else (pad, pad)
-        made = Map(
-            leave, _size(x.high, high, stride, pads[0]), _size(x.wide, wide, stride, pads[1])
-        )
+        down, across = (high // 2, wide // 2) if pad is None else (pad, pad)
+        made = Map(leave, _size(x.high, high, stride, down), _size(x.wide, wide, stride, across))
         weights = high * wide * (links or x.channels * leave)
         return self._product(x, made, weights, leave if bias else 0, made.high * made.wide)
 
@@ -164,7 +162,7 @@ class Tape:
         return made
 
     def concat(self, *maps: Map) -> Map:
-        """Maps of one size one after another."""
+        """Lay maps of one size side by side."""
         made = Map(sum(each.channels for each in maps), maps[0].high, maps[0].wide)
         return self._step(maps, made)
 

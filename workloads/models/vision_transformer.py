@@ -15,7 +15,7 @@ CLASSES, PIXELS = 1000, 224
 
 VIT = Family(
     "vit", layer_norm=True, gated=False, qkv_bias=True, out_bias=True, mlp_bias=True,
-    learned_positions=True, causal=False,
+    learned_positions=True, causal=False, half=False,
 )  # fmt: skip
 
 
