@@ -75,10 +75,8 @@ class Excite(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.down, self.up = (
-            nn.Linear(channels, channels // 16),
-            nn.Linear(channels // 16, channels),
-        )
+        self.down = nn.Linear(channels, channels // 16)
+        self.up = nn.Linear(channels // 16, channels)
 
     def forward(self, x: Tensor) -> Tensor:
         factor = self.up(self.down(x.mean((2, 3))).relu_()).sigmoid()
@@ -110,3 +108,98 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return (self.inner(x) + self.short(x)).relu_()
+
+
+class Basic(nn.Module):
+    """Two 3 x 3 convolutions around a shortcut."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(
+            unit(channels, channels, 3),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.inner(x) + x).relu_()
+
+
+class TwoBranches(nn.Module):
+    """HRNet's first module: a second branch starts from the input; basic blocks; exchange.
+
+    Hands on the maps of both branches, flat and side by side.
+    """
+
+    def __init__(self, enter: int, width: int) -> None:
+        super().__init__()
+        self.fine, self.coarse = unit(enter, width, 3), unit(enter, 2 * width, 3, 2)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(*(Basic(channels) for _ in range(4))) for channels in (width, 2 * width)
+        )
+        self.up = nn.Sequential(
+            nn.Conv2d(2 * width, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.Upsample(scale_factor=2, mode="nearest"),
+        )
+        self.down = nn.Sequential(
+            nn.Conv2d(width, 2 * width, 3, 2, 1, bias=False), nn.BatchNorm2d(2 * width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        fine, coarse = self.blocks[0](self.fine(x)), self.blocks[1](self.coarse(x))
+        found = (fine + self.up(coarse)).relu_(), (self.down(fine) + coarse).relu_()
+        return torch.cat([each.flatten(1) for each in found], 1)
+
+
+def relu_unit(enter: int, leave: int, kernel: int | tuple[int, int], stride: int = 1) -> nn.Module:
+    pad = kernel // 2 if isinstance(kernel, int) else (kernel[0] // 2, kernel[1] // 2)
+    conv = nn.Conv2d(enter, leave, kernel, stride, pad, bias=False)
+    return nn.Sequential(nn.ReLU(), conv, nn.BatchNorm2d(leave))
+
+
+class AmoebaCell(nn.Module):
+    """Cell of AmoebaNet-D whose two inputs are one map."""
+
+    def __init__(self, enter: int, channels: int, *, reduce: bool) -> None:
+        super().__init__()
+        self.reduce = reduce
+        self.inputs = nn.ModuleList(relu_unit(enter, channels, 1) for _ in range(2))
+        narrow, step = channels // 4, 2 if reduce else 1
+        ones, sevens = (1, 1) if reduce else (3, 2)
+        self.one = nn.ModuleList(relu_unit(channels, channels, 1) for _ in range(ones))
+        if reduce:
+            self.three = nn.Sequential(
+                relu_unit(channels, narrow, 1),
+                relu_unit(narrow, narrow, 3, 2),
+                relu_unit(narrow, channels, 1),
+            )
+        self.seven = nn.ModuleList(
+            nn.Sequential(
+                relu_unit(channels, narrow, 1),
+                relu_unit(narrow, narrow, (1, 7)),
+                relu_unit(narrow, narrow, (7, 1)),
+                relu_unit(narrow, channels, 1),
+            )
+            for _ in range(sevens)
+        )
+        self.two_max = nn.MaxPool2d(2, 2)
+        self.outer_max = nn.MaxPool2d(3, step, 1)
+        self.inner_max = nn.MaxPool2d(3, 1, 1)
+        self.average = nn.AvgPool2d(3, 1, 1, count_include_pad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states = [each(x) for each in self.inputs]
+        if self.reduce:
+            states.append(self.two_max(states[0]) + self.outer_max(states[0]))
+            states.append(states[2] + self.three(states[1]))
+            states.append(self.seven[0](states[2]) + self.inner_max(states[2]))
+            states.append(states[3] + self.two_max(states[1]))
+            states.append(self.average(states[2]) + self.one[0](states[3]))
+            return torch.cat(states[4:], 1)
+        states.append(self.one[0](states[1]) + self.outer_max(states[1]))
+        states.append(states[1] + self.seven[0](states[0]))
+        states.append(self.one[1](states[0]) + self.seven[1](states[0]))
+        states.append(self.inner_max(states[2]) + states[2])
+        states.append(self.average(states[1]) + self.one[2](states[5]))
+        return torch.cat([states[i] for i in (0, 3, 4, 6)], 1)

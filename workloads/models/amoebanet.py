@@ -63,14 +63,14 @@ def amoebanet(cells: int, filters: int, pixels: int, element: int) -> Iterator[L
     for index, (reduce, after) in enumerate(zip(order, (False, *order), strict=False)):
         channels *= 2 if reduce else 1
         tape = Tape(element, *maps)
-        maps = _cell(tape, maps, channels, reduce=reduce, after=after), maps[0]
+        maps = cell(tape, maps, channels, reduce=reduce, after=after), maps[0]
         yield tape.layer(f"{'reduction' if reduce else 'cell'}.{index}", *maps)
     tape = Tape(element, *maps)
     yield tape.layer("fc", tape.linear(tape.mean(maps[0]), CLASSES))
     yield loss(CLASSES, element)
 
 
-def _cell(tape: Tape, maps: Sequence[Map], channels: int, *, reduce: bool, after: bool) -> Map:
+def cell(tape: Tape, maps: Sequence[Map], channels: int, *, reduce: bool, after: bool) -> Map:
     """One cell; ``after`` says that the cell before it halved width and height."""
     before, earlier = maps
     if after:

@@ -46,7 +46,7 @@ def hrnet(width: int, pixels: int, element: int) -> Iterator[Layer]:
     for branches, modules in MODULES:
         for _ in range(modules):
             tape = Tape(element, *maps)
-            maps = _module(tape, _branches(tape, maps, width, branches))
+            maps = module(tape, maps, width, branches)
             yield tape.layer(f"module{branches}.{index}", *maps)
             index += 1
     tape = Tape(element, *maps)
@@ -69,10 +69,13 @@ def _branches(tape: Tape, maps: Sequence[Map], width: int, count: int) -> list[M
     return [*found, unit(tape, maps[-1], wanted[-1], 3, 2)]
 
 
-def _module(tape: Tape, maps: Sequence[Map]) -> tuple[Map, ...]:
-    """Run basic blocks in each branch; then every branch receives the sum of all."""
+def module(tape: Tape, maps: Sequence[Map], width: int, branches: int) -> tuple[Map, ...]:
+    """Run basic blocks in each branch; then every branch receives the sum of all.
+
+    Branches that ``maps`` does not have yet start before.
+    """
     inner: list[Map] = []
-    for x in maps:
+    for x in _branches(tape, maps, width, branches):
         for _ in range(BLOCKS):
             x = _block(tape, x)
         inner.append(x)

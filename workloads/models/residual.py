@@ -63,7 +63,8 @@ def residual(net: Residual, pixels: int, element: int) -> Iterator[Layer]:
         for place in range(blocks):
             tape = Tape(element, x)
             stride = 2 if stage and place == 0 else 1
-            x = (_wide if net.grouped else bottleneck)(tape, x, width, stride, excite=net.excite)
+            block = wide_bottleneck if net.grouped else bottleneck
+            x = block(tape, x, width, stride, excite=net.excite)
             yield tape.layer(f"block.{index}", x)
             index += 1
     tape = Tape(element, x)
@@ -96,7 +97,8 @@ def bottleneck(tape: Tape, x: Map, width: int, stride: int = 1, *, excite: bool 
     return _close(tape, x, inner, width, stride, 1, excite=excite)
 
 
-def _wide(tape: Tape, x: Map, width: int, stride: int, *, excite: bool) -> Map:
+def wide_bottleneck(tape: Tape, x: Map, width: int, stride: int, *, excite: bool) -> Map:
+    """SENet-154's bottleneck: grouped 3 x 3 convolution twice as wide, 3 x 3 projection."""
     inner = unit(tape, x, 2 * width, 1)
     links = inner.channels * 4 * width // GROUPS
     inner = tape.relu(tape.norm(tape.conv(inner, 4 * width, 3, stride, links=links)))

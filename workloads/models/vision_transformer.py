@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hwmodels.errors import InvalidInput
 from workloads.model import Layer, Model, Optimizer, Precision, Weight
-from workloads.models.costs import Setting, traffic
+from workloads.models.costs import Setting
 from workloads.models.shape import Family, Shape
 from workloads.models.tape import loss
 from workloads.models.transformer import blocks, final_norm
@@ -94,11 +94,14 @@ def vit(
 
 
 def _patches(net: Vit, setting: Setting, image: int) -> Layer:
-    """Product of each patch with one matrix; then class token and positions (3 kernels)."""
+    """Product of each patch with one matrix; then class token and positions (3 kernels).
+
+    Forward writes the product, copies it behind the token and adds; backward reads the image and
+    copies the gradient of the product.
+    """
     edge = setting.tokens * net.hidden * setting.element
     inputs = 3 * net.patch**2
     flops = 2.0 * (setting.tokens - 1) * inputs * net.hidden
-    forward, backward = traffic(0, image, 3 * edge)
     return Layer(
         name="patches",
         kind="patches",
@@ -111,8 +114,8 @@ def _patches(net: Vit, setting: Setting, image: int) -> Layer:
         workspace_bytes=edge,
         forward_flops=flops,
         backward_flops=flops,
-        forward_bytes=forward,
-        backward_bytes=backward,
+        forward_bytes=float(image + 5 * edge),
+        backward_bytes=float(image + 2 * edge),
         forward_kernels=4 if setting.dropout else 3,
         backward_kernels=4 if setting.dropout else 3,
         weight_share=1.0,
