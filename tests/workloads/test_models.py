@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hwmodels as hw
 import workloads as wl
 from hwmodels.errors import InvalidInput, UnknownName
 from workloads.model import OPTIMIZERS, PRECISIONS, optimizer, precision
@@ -205,6 +206,15 @@ def test_layers_of_one_kind_are_alike() -> None:
             sizes = (layer.params, layer.stash_bytes, layer.forward_flops, layer.backward_bytes)
             kinds.setdefault(layer.kind, set()).add(sizes)
         assert {kind: len(found) for kind, found in kinds.items()} == dict.fromkeys(kinds, 1)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "harmony-pp"])
+@pytest.mark.parametrize(
+    "name", ["t5-small", "gnmt-8", "vit-b-16", "lenet5", "hrnet-w18", "amoebanet-d-18-208"]
+)
+def test_chains_can_be_scheduled(name: str, schedule: str) -> None:
+    box = hw.server("pcie-4u-4x1080ti")
+    wl.schedule(schedule, wl.model(name), box, minibatch=8, microbatch=2).check()
 
 
 def test_tied_matrix_is_one_block_read_twice() -> None:

@@ -1,4 +1,4 @@
-"""Published transformers by name: the values of their ``config.json`` files.
+"""Published transformers by name: the values of their ``config.json`` files, or of papers' tables.
 
 The values of the files are facts of the checkpoints; the tests hold every parameter count against a
 count on the instantiated model. Longest sequences are as in the files of the base models.

@@ -118,6 +118,7 @@ def t5(
     masks = "dropout masks" if dropout else "no dropout"
     counted = "half (causal)" if causal == "half" else "full"
     notes = (
+        "The bias of relative positions, one for all samples, is not counted as activation.",
         f"{sequence} tokens read and {sequence} written per sample; sequence= sets both.",
         "A chain: decoder after encoder; layers of the decoder hand on the encoder's result too.",
         f"Attention FLOPs of the decoder to itself counted in {counted}, others in full; "
