@@ -3,7 +3,8 @@
 Simplified: encoder and decoder count as one stack of 36 blocks, every second one with experts,
 without the decoder's attention to the encoder. The paper's 600 billion parameters are those of the
 experts. A token passes two experts; room that experts keep free, and tokens that they drop, do not
-count. Vocabulary (64,000) and longest sequence (1024) are chosen.
+count. Heads (16 of width 128) are recalled; vocabulary (64,000) and longest sequence (1024) are
+chosen.
 """
 
 from __future__ import annotations
