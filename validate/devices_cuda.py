@@ -1,7 +1,7 @@
 """Real GPUs: CUDA streams and events through torch, and its single-process NCCL calls.
 
-Imported where a device is opened: it needs torch. This file has been read line by line beside
-torch's documentation but has not run on a GPU.
+Imported where a device is opened: it needs torch. It follows
+torch's documentation and has not run on a GPU yet.
 """
 
 from __future__ import annotations

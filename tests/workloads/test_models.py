@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hwmodels as hw
 import workloads as wl
 from hwmodels.errors import InvalidInput, UnknownName
 from workloads.model import OPTIMIZERS, PRECISIONS, optimizer, precision
@@ -71,8 +72,85 @@ TOTALS = {
         f"gpt2-{n // 5}b": n * 201_379_840 + 2 * 50257 * 4096 + 1024 * 4096 + 2 * 4096
         for n in (50, 100, 150, 200)
     },
+    # GPT-3, Turing-NLG, Megatron-LM and the table of PTD-P, by closed form.
+    **{
+        name: layers * (12 * h**2 + 13 * h) + (vocab + positions + 2) * h
+        for name, layers, h, vocab, positions in (
+            ("gpt3-small", 12, 768, 50257, 2048),
+            ("gpt3-medium", 24, 1024, 50257, 2048),
+            ("gpt3-large", 24, 1536, 50257, 2048),
+            ("gpt3-xl", 24, 2048, 50257, 2048),
+            ("gpt3-2.7b", 32, 2560, 50257, 2048),
+            ("gpt3-6.7b", 32, 4096, 50257, 2048),
+            ("gpt3-13b", 40, 5120, 50257, 2048),
+            ("gpt-1.7b", 24, 2304, 51200, 2048),
+            ("gpt-3.6b", 30, 3072, 51200, 2048),
+            ("gpt-7.5b", 36, 4096, 51200, 2048),
+            ("gpt-18.4b", 40, 6144, 51200, 2048),
+            ("gpt-39.1b", 48, 8192, 51200, 2048),
+            ("gpt-76.1b", 60, 10240, 51200, 2048),
+            ("gpt-145.6b", 80, 12288, 51200, 2048),
+            ("gpt-310.1b", 96, 16384, 51200, 2048),
+            ("gpt-529.6b", 105, 20480, 51200, 2048),
+            ("gpt-1008b", 128, 25600, 51200, 2048),
+        )
+    },
+    "gpt3-175b": 174_604_259_328,
+    "turing-nlg": 17_176_845_728,
+    "megatron-1.2b": 1_213_479_936,
+    "megatron-2.5b": 2_490_408_960,
+    "megatron-4.2b": 4_199_109_120,
+    "megatron-8.3b": 8_317_040_640,
+    "t5-small": 60_506_624,
+    "t5-base": 222_903_552,
+    "t5-large": 737_668_096,
+    "t5-3b": 2_851_598_336,
+    "t5-11b": 11_307_321_344,
+    # Experts of 18 blocks, their routers, MLPs of 18 blocks; attention, norms; table, final norm.
+    "gshard-600b": 618_475_290_624
+    + 18 * (2048 * 1024 + 2 * 1024 * 8192)
+    + 36 * (4 * 1024 * 2048 + 4 * 1024)
+    + 64000 * 1024
+    + 2 * 1024,
+    "awd-lstm-ptb": 24_221_600,
+    "awd-lstm-wikitext-2": 33_556_078,
+    # LSTM layers (4 n (i + n) + 8 n), attention, two tables, output matrix with bias.
+    **{
+        f"gnmt-{2 * count}": (2 * 8_396_800 + 12_591_104 + (count - 2) * 8_396_800)
+        + (8_396_800 + (count - 1) * 12_591_104)
+        + (2 * 1024**2 + 2 * 1024 + 1)
+        + 3 * 32000 * 1024
+        + 32000
+        for count in (4, 8)
+    },
+    "vit-b-16": 86_567_656,
+    "vit-l-16": 304_326_632,
+    "vit-h-14": 632_045_800,
+    "vgg16": 138_357_544,
     "vgg416": 577_894_184,
+    "resnet50": 25_557_032,
+    "resnet152": 60_192_808,
     "resnet1026": 801_800_232,
+    "alexnet": 61_100_840,
+    "alexnet-2012": 60_965_224,
+    "lenet5": 60_000,
+    "dqn-4": 677_172,
+    "dqn-18": 680_770,
+    "se-resnet50": 28_088_024,
+    "senet154": 115_088_984,
+    "hrnet-w18": 21_299_004,
+    "hrnet-w30": 37_712_220,
+    "hrnet-w32": 41_232_680,
+    "hrnet-w40": 57_557_160,
+    "hrnet-w44": 67_064_984,
+    "hrnet-w48": 77_469_864,
+    "hrnet-w64": 128_059_944,
+    "amoebanet-d-18-208": 81_505_540,
+    "amoebanet-d-18-256": 122_470_120,
+    "amoebanet-d-18-416": 319_024_120,
+    "amoebanet-d-18-544": 542_734_840,
+    "amoebanet-d-36-544": 1_055_832_376,
+    "amoebanet-d-72-512": 1_844_858_344,
 }
 
 ACTIVE = {
@@ -116,7 +194,7 @@ def test_layers_are_a_chain_with_unique_names() -> None:
         assert (names[0], names[-1]) == ("embedding", "head")
         assert found.layers[-1].output_bytes == 0
         edges = {layer.output_bytes for layer in found.layers[:-1]}
-        width = 2 if found.precision.name == "mixed-bf16" else 4
+        width = found.precision.activation
         hidden = shape_of(Fields(CONFIGS[name], name)).hidden
         assert edges == {found.tokens * hidden * width}
 
@@ -128,6 +206,15 @@ def test_layers_of_one_kind_are_alike() -> None:
             sizes = (layer.params, layer.stash_bytes, layer.forward_flops, layer.backward_bytes)
             kinds.setdefault(layer.kind, set()).add(sizes)
         assert {kind: len(found) for kind, found in kinds.items()} == dict.fromkeys(kinds, 1)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "harmony-pp"])
+@pytest.mark.parametrize(
+    "name", ["t5-small", "gnmt-8", "vit-b-16", "lenet5", "hrnet-w18", "amoebanet-d-18-208"]
+)
+def test_chains_can_be_scheduled(name: str, schedule: str) -> None:
+    box = hw.server("pcie-4u-4x1080ti")
+    wl.schedule(schedule, wl.model(name), box, minibatch=8, microbatch=2).check()
 
 
 def test_tied_matrix_is_one_block_read_twice() -> None:
@@ -175,6 +262,11 @@ def test_defaults() -> None:
         ("bert-large", "fp32", "adam"),
         ("llama-3-8b", "mixed-bf16", "adam"),
         ("vgg416", "fp32", "momentum"),
+        ("gpt3-175b", "mixed-fp16", "adam"),
+        ("gshard-600b", "mixed-bf16", "adam"),
+        ("t5-11b", "fp32", "adam"),
+        ("awd-lstm-ptb", "fp32", "sgd"),
+        ("hrnet-w48", "fp32", "momentum"),
     ):
         found = wl.model(name)
         assert (found.precision.name, found.optimizer.name) == (bits, rule)
@@ -194,6 +286,7 @@ def test_own_precision_and_optimizer() -> None:
     ("name", "options", "words"),
     [
         ("gtp2-xl", {}, ("gtp2-xl", "gpt2-xl")),
+        ("resnet-50", {}, ("resnet50",)),
         ("harmony/gpt2-xx", {}, ("harmony/gpt2-xl",)),
         ("gpt2-xl", {"precision": "fp23"}, ("fp23", "fp32")),
         ("gpt2-xl", {"precision": ""}, ("Precision", "fp32")),
@@ -213,7 +306,15 @@ def test_unknown_names(name: str, options: dict[str, Any], words: tuple[str, ...
         ("gpt2-xl", {"sequence": 0}, ("sequence", "0")),
         ("gpt2-xl", {"causal": "third"}, ("third", "half")),
         ("bert-large", {"causal": "half"}, ("bert-large", "full")),
+        ("gpt2-xl", {"pixels": 224}, ("gpt2-xl", "pixels")),
         ("vgg416", {"sequence": 3}, ("vgg416", "sequence")),
+        ("vgg416", {"pixels": 256}, ("vgg416", "pixels")),
+        ("vit-b-16", {"sequence": 3}, ("vit-b-16", "sequence")),
+        ("t5-small", {"sequence": 0}, ("sequence", "0")),
+        ("t5-small", {"causal": "third"}, ("third", "half")),
+        ("t5-small", {"pixels": 224}, ("t5-small", "pixels")),
+        ("gnmt-16", {"flash": True}, ("gnmt-16", "flash")),
+        ("awd-lstm-ptb", {"sequence": -1}, ("sequence", "-1")),
         ("resnet1026", {"flash": False}, ("resnet1026", "flash")),
         ("harmony/gpt2-xl", {"precision": "fp32"}, ("harmony/gpt2-xl", "precision")),
         ("harmony/bert-96", {"sequence": 128}, ("harmony/bert-96", "sequence")),

@@ -1,4 +1,4 @@
-"""Published transformers by name: the values of their ``config.json`` files.
+"""Published transformers by name: the values of their ``config.json`` files, or of papers' tables.
 
 The values of the files are facts of the checkpoints; the tests hold every parameter count against a
 count on the instantiated model. Longest sequences are as in the files of the base models.
@@ -19,6 +19,15 @@ def _gpt2(layers: int, hidden: int, heads: int, **more: Any) -> Config:
         "model_type": "gpt2", "n_layer": layers, "n_embd": hidden, "n_head": heads,
         "n_positions": 1024, "vocab_size": _VOCAB_GPT2, **more,
     }  # fmt: skip
+
+
+def _gpt3(
+    layers: int, hidden: int, heads: int, positions: int = 2048, vocab: int = _VOCAB_GPT2
+) -> Config:
+    """GPT-2's layers in larger sizes, trained in fp16."""
+    return _gpt2(
+        layers, hidden, heads, n_positions=positions, vocab_size=vocab, torch_dtype="float16"
+    )
 
 
 def _bert(layers: int, hidden: int, heads: int, kind: str = "BertModel") -> Config:
@@ -61,6 +70,33 @@ CONFIGS: Mapping[str, Config] = {
     "gpt2-20b": _gpt2(100, 4096, 32, **_UNTIED),
     "gpt2-30b": _gpt2(150, 4096, 32, **_UNTIED),
     "gpt2-40b": _gpt2(200, 4096, 32, **_UNTIED),
+    # arXiv 2005.14165, table 2.1. Widths that are no whole number of heads are misprints there:
+    # 13b has 5120; xl has 24 heads of 128 in a width of 2048, here 16.
+    "gpt3-small": _gpt3(12, 768, 12),
+    "gpt3-medium": _gpt3(24, 1024, 16),
+    "gpt3-large": _gpt3(24, 1536, 16),
+    "gpt3-xl": _gpt3(24, 2048, 16),
+    "gpt3-2.7b": _gpt3(32, 2560, 32),
+    "gpt3-6.7b": _gpt3(32, 4096, 32),
+    "gpt3-13b": _gpt3(40, 5120, 40),
+    "gpt3-175b": _gpt3(96, 12288, 96),
+    "turing-nlg": _gpt3(78, 4256, 28, 1024),
+    # arXiv 1909.08053, table 1: 96 values a head, vocabulary padded.
+    "megatron-1.2b": _gpt3(40, 1536, 16, 1024, 51200),
+    "megatron-2.5b": _gpt3(54, 1920, 20, 1024, 51200),
+    "megatron-4.2b": _gpt3(64, 2304, 24, 1024, 51200),
+    "megatron-8.3b": _gpt3(72, 3072, 32, 1024, 51200),
+    # arXiv 2104.04473, table 1.
+    "gpt-1.7b": _gpt3(24, 2304, 24, 2048, 51200),
+    "gpt-3.6b": _gpt3(30, 3072, 32, 2048, 51200),
+    "gpt-7.5b": _gpt3(36, 4096, 32, 2048, 51200),
+    "gpt-18.4b": _gpt3(40, 6144, 48, 2048, 51200),
+    "gpt-39.1b": _gpt3(48, 8192, 64, 2048, 51200),
+    "gpt-76.1b": _gpt3(60, 10240, 80, 2048, 51200),
+    "gpt-145.6b": _gpt3(80, 12288, 96, 2048, 51200),
+    "gpt-310.1b": _gpt3(96, 16384, 128, 2048, 51200),
+    "gpt-529.6b": _gpt3(105, 20480, 128, 2048, 51200),
+    "gpt-1008b": _gpt3(128, 25600, 160, 2048, 51200),
     "bert-base": _bert(12, 768, 12),
     "bert-large": _bert(24, 1024, 16),
     "bert-96": _bert(96, 1024, 16),

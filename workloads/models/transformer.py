@@ -92,9 +92,9 @@ def build(
         dropout=shape.dropout if dropout is None else dropout,
         half=causal == "half",
     )
-    layers = [_embedding(shape, setting), *_blocks(shape, setting)]
+    layers = [_embedding(shape, setting), *blocks(shape, setting)]
     if shape.family.final_norm:
-        layers.append(_final_norm(shape, setting))
+        layers.append(final_norm(shape, setting))
     layers.append(_head(shape, setting))
     return Model(
         name=name,
@@ -168,7 +168,8 @@ def _embedding(shape: Shape, setting: Setting) -> Layer:
     )
 
 
-def _blocks(shape: Shape, setting: Setting) -> list[Layer]:
+def blocks(shape: Shape, setting: Setting) -> list[Layer]:
+    """All blocks of a transformer in order; one weight each."""
     edge, count = _edge(shape, setting), block_params(shape)
     saved = block_saved(shape, setting) - edge
     workspace = block_workspace(shape, setting)
@@ -196,7 +197,8 @@ def _blocks(shape: Shape, setting: Setting) -> list[Layer]:
     ]
 
 
-def _final_norm(shape: Shape, setting: Setting) -> Layer:
+def final_norm(shape: Shape, setting: Setting) -> Layer:
+    """Norm after the last block."""
     edge = _edge(shape, setting)
     saved = setting.tokens * norm_statistics(shape, 1) if setting.flash else 0
     forward, backward = traffic(saved, edge, edge)
