@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -182,6 +182,7 @@ def _start() -> _Worker:
 @contextmanager
 def _no_interrupt() -> Generator[None]:
     """Start processes that Ctrl-C does not reach: only the parent answers to it."""
+    resource_tracker.ensure_running()  # starting it later would let signals through again
     old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

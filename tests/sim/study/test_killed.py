@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -186,3 +187,26 @@ def test_tasks_are_small_enough_for_a_lost_worker() -> None:
     found = list(cluster.on(client, many(160).points, lambda said: None))
     assert sorted(at for at, _ in found) == list(range(160))
     assert max(sizes) == 8
+
+
+FIRST_WORKER = """
+from sim.study import pool
+if __name__ == "__main__":
+    worker = pool._start()
+    print(open(f"/proc/{worker.process.pid}/status").read())
+    worker.process.kill()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
+def test_ctrl_c_reaches_not_even_the_first_worker(tmp_path: Path) -> None:
+    """Starting the first process starts Python's resource tracker, which lets signals through."""
+    script = tmp_path / "first.py"
+    script.write_text(FIRST_WORKER)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=env, capture_output=True, text=True, check=True
+    )
+    blocked = re.search(r"SigBlk:\s*([0-9a-f]+)", done.stdout)
+    assert blocked is not None
+    assert int(blocked[1], 16) >> (signal.SIGINT - 1) & 1
