@@ -12,11 +12,12 @@ from hwmodels.server import Server
 from sim.memory import Ints
 from sim.run import Run
 from validate.clocks import Floats, clock
-from validate.interpret import Batch, Interpreter
+from validate.interpret import Interpreter
 from validate.measured import measured_run
 from validate.network import Network
 from validate.optimizer import Settings
 from validate.places import Places, places
+from validate.start import Batch
 from validate.storage import name
 from validate.streams import Failure, Streams
 from workloads.schedule import Op, Schedule

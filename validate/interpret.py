@@ -11,20 +11,16 @@ from validate.graph import Graph, Key, Tape, enter
 from validate.network import Network, formats
 from validate.optimizer import Settings, step
 from validate.places import Places
+from validate.start import Batch, Start
 from validate.storage import Content, Storage, name
-from workloads.schedule import Op, Place, Schedule, TensorKind
+from workloads.schedule import Op, Schedule, TensorKind
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.autograd.graph import GradientEdge
 
-Batch = tuple["Tensor", "Tensor"]
-"""Input and target of one iteration, samples first."""
-
-
 Part = tuple[str, int]
 """A parameter: its block, and where it starts there."""
-
 
 BACKWARDS = frozenset({"backward", "backward_input", "backward_weight"})
 """Phases that use the graph of a forward."""
@@ -68,7 +64,7 @@ class Interpreter:
         settings: Settings,
         machine: Places,
     ) -> None:
-        _check_batches(schedule, network, batches)
+        start = Start(schedule, network, batches, machine)
         self.schedule = schedule
         self.storage = Storage(schedule)
         self.losses: dict[tuple[int, int], Tensor] = {}
@@ -77,6 +73,7 @@ class Interpreter:
         self._batches = batches
         self._settings = settings
         self._machine = machine
+        self._start = start
         self._length = (len(schedule.ops) + 1) // schedule.iterations
         # calling a layer puts parameters into it, so each device needs its own
         used = {op.device for op in schedule.ops if op.kind == "compute"}
@@ -86,7 +83,7 @@ class Interpreter:
         self._sizes = {weight.name: weight.params for weight in network.model.weights}
         for place in schedule.initial:
             self.storage.take(place, "the start")
-            self.storage.write(place, self._first(place, 0), "the start")
+            self.storage.write(place, start.content(place, 0), "the start")
 
     # one operation ---------------------------------------------------------------------------
 
@@ -109,7 +106,8 @@ class Interpreter:
             self._forward(op)
         elif op.phase == "barrier":
             for place in op.allocs:
-                self.storage.write(place, self._first(place, op.id // self._length + 1), name(op))
+                content = self._start.content(place, op.id // self._length + 1)
+                self.storage.write(place, content, name(op))
         elif op.kind != "free":
             raise InvalidSchedule(f"{name(op)}: nobody knows how to run a {op.phase}")
 
@@ -148,38 +146,6 @@ class Interpreter:
         )
 
     # contents --------------------------------------------------------------------------------
-
-    def _first(self, place: Place, iteration: int) -> Content:
-        """Make what lies in a place before it is used for the first time."""
-        import torch
-
-        found, own = self.schedule.tensors[place[0]], self._machine.own
-        if found.kind == "activation":
-            samples = self._batches[iteration][0][slice(*found.span)]
-            return [own(samples, place[1])]
-        values = torch.cat(
-            [
-                torch.empty(0, dtype=self._formats.weight),  # of a unit that has only buffers
-                *(
-                    parameter.detach().reshape(-1)
-                    for block in found.weights
-                    for parameter in self._network.parameters.get(block, ())
-                ),
-            ]
-        )
-        if found.kind == "weight":
-            carried = [
-                own(each.values.detach(), place[1])
-                for block in found.weights
-                for each in self._network.fixed.get(block, ())
-            ]
-            return [own(values.to(self._formats.weight), place[1]), *carried]
-        if found.kind != "state":
-            raise InvalidSchedule(f"{self.storage.say(place)} is there before the first operation")
-        kept = [] if self._formats.master is None else [values.to(self._formats.master)]
-        states = self._network.model.optimizer.states
-        kept += [torch.zeros_like(values, dtype=self._formats.state) for _ in range(states)]
-        return [own(part, place[1]) for part in kept]
 
     def _of(self, op: Op, kind: TensorKind, ids: Sequence[int]) -> list[int]:
         return [tensor for tensor in ids if self.schedule.tensors[tensor].kind == kind]
@@ -466,23 +432,3 @@ def _kept(schedule: Schedule) -> frozenset[int]:
                 raise InvalidSchedule(f"{name(op)} follows no forward of its layers and samples")
             found.add(last[(op.layers, op.span)])
     return frozenset(found)
-
-
-def _check_batches(schedule: Schedule, network: Network, batches: Sequence[Batch]) -> None:
-    if schedule.num_layers != len(network.layers):
-        raise InvalidInput(
-            f"the schedule of {schedule.model} has {schedule.num_layers} layers and the network "
-            f"{len(network.layers)}; build the schedule from the network's model"
-        )
-    if len(batches) != schedule.iterations:
-        raise InvalidInput(
-            f"{len(batches)} batches were passed for {schedule.iterations} iterations; pass one "
-            "for each"
-        )
-    for number, (data, target) in enumerate(batches):
-        for what, found in (("input", data), ("target", target)):
-            if len(found) != schedule.minibatch:
-                raise InvalidInput(
-                    f"batch {number}: the {what} has {len(found)} samples; the minibatch is "
-                    f"{schedule.minibatch}"
-                )
