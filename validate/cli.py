@@ -17,6 +17,7 @@ from sim.cli import Json, app, main
 if TYPE_CHECKING:
     from hwmodels.compute import LayerProfile
     from validate.measurements import Measurements
+    from workloads.model import Model
 
 __all__ = ["main"]
 
@@ -116,12 +117,18 @@ def validate(
         float | None,
         typer.Option("--share", help="Memory of a GPU, as a share of weights, dW and K."),
     ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Measure the layers anew before each schedule."),
+    ] = False,
     plot: Annotated[
         str | None, typer.Option("--plot", help="Draw predicted beside measured to this picture.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Predict schedules, run them for real with torch, and compare."""
+    from validate.bench import Chain, layer_records
+    from validate.calibrate import layer_times, with_profile
     from validate.network import Network
     from validate.trials import TRIALS, Trial, try_all
     from validate.usual import usual
@@ -134,19 +141,23 @@ def validate(
     box = cli_inputs.read_server(server)
     layers, make = usual(net, device)
     batch = make(minibatch)
-    model = workloads.from_torch(layers, batch, name=f"{net} of torch")
-    network = Network.bind(layers, model)
+    plain = workloads.from_torch(layers, batch, name=f"{net} of torch")
+    network = Network.bind(layers, plain)
     times = _times(server)
-    if times is not None:
-        from validate.calibrate import with_profile
+    model = plain if times is None else with_profile(plain, times)
 
-        model = with_profile(model, times)
+    def measured() -> Model:
+        records = layer_records(device, len(box.gpus), Chain(layers, make(microbatch)), microbatch)
+        now = layer_times(box.gpu(box.gpus[0]).name, records)
+        return plain if now is None else with_profile(plain, now)
+
     trials = [Trial(name, share=share) for name in schedule] if schedule else TRIALS
     devices = [f"cuda:{i}" for i in range(len(box.gpus))] if device == "cuda" else None
     with cli_tables.progress() as step:
         found = try_all(
             trials, network, model, batch, box,
-            microbatch=microbatch, devices=devices, progress=step,
+            microbatch=microbatch, devices=devices, fresh=measured if fresh else None,
+            progress=step,
         )  # fmt: skip
     if not found.reports and not found.left_out:
         raise InvalidInput(found.outcomes[0].reason)
@@ -162,7 +173,7 @@ def validate(
             cli_tables.print_text(sentence)
         if found.reports:
             cli_tables.print_text(f"Median error of {len(found.reports)}: {found.median_error:.1%}")
-        if times is None:
+        if times is None and not fresh:
             cli_tables.print_text(f"Note: there are no layer times beside {server}; computed ones.")
     if found.left_out:
         raise KeyboardInterrupt

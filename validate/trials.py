@@ -163,6 +163,7 @@ def try_all(
     *,
     microbatch: int,
     devices: Sequence[str] | None = None,
+    fresh: Callable[[], Model] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Trials:
     """Predict and run each trial.
@@ -182,6 +183,8 @@ def try_all(
         Samples per microbatch.
     devices : sequence of str, optional
         As `execute` takes them.
+    fresh : callable, optional
+        Called before each trial for the model with the layer times of that minute.
     progress : callable, optional
         Called before each trial with how many are done, of how many, and the name.
 
@@ -195,9 +198,9 @@ def try_all(
         try:
             if progress is not None:
                 progress(number, len(trials), trial.name)
-            done.append(
-                Outcome(trial, _try(trial, network, model, batch, server, microbatch, devices))
-            )
+            now = model if fresh is None else fresh()
+            report = _try(trial, network, now, batch, server, microbatch, devices)
+            done.append(Outcome(trial, report))
         except CommodiousError as error:
             done.append(Outcome(trial, None, str(error)))
         except KeyboardInterrupt:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from validate.bench.bench import Chain, bench
+from validate.bench.bench import Chain, bench, layer_records
 from validate.bench.table import show
 
-__all__ = ["Chain", "bench", "show"]
+__all__ = ["Chain", "bench", "layer_records", "show"]

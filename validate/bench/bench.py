@@ -135,6 +135,42 @@ def bench(
     return _gather(about, records, left_out)
 
 
+def layer_records(
+    device: str, gpus: int, chain: Chain, microbatch: int, budget_seconds: float = 3.0
+) -> tuple[Compute, ...]:
+    """Measure the layers of one network alone, on the first GPU, and nothing else.
+
+    Parameters
+    ----------
+    device, gpus
+        As `bench` takes them.
+    chain : Chain
+    microbatch : int
+        Samples of a call.
+    budget_seconds : float
+
+    Raises
+    ------
+    KeyboardInterrupt
+        On Ctrl-C: without all layers there is nothing to keep.
+    """
+    end = perf_counter() + budget_seconds
+    with closing(devices(device, gpus)) as found:
+        about = describe(found)
+        made = _cases([chain], microbatch, found, found.gpus[0])
+        found.synchronize()
+        shared = copies.rig(found, about, ())
+        tasks = [
+            Task(f"{case.row} {phase}", partial(compute.measure, shared, case, phase, ""))
+            for case in made
+            for phase in compute.phases(case)
+        ]
+        records, left_out = _run(tasks, end, None)
+    if left_out:
+        raise KeyboardInterrupt
+    return tuple(record for record in records if isinstance(record, Compute))
+
+
 def _kinds(about: Machine) -> list[str]:
     """Give the first GPU of each kind: others of the kind compute alike."""
     return [gpu for i, gpu in enumerate(about.gpus) if about.models[i] not in about.models[:i]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from hwmodels.compute import Phase
 from validate.bench.collectives import job as collective
@@ -65,14 +65,26 @@ def _recompute(case: Case) -> object:
 
 
 def _backward(case: Case) -> Callable[[], object]:
-    """Backward of a graph that is kept, so that it can run again and again."""
+    """Backward of a graph that is kept, so that it can run again and again; adds to gradients."""
     import torch
 
     inputs = _inputs(case)
     output = case.layer(*inputs)
     given = torch.randn_like(output)
     wanted = _wanted(case, inputs)
-    return partial(torch.autograd.grad, output, wanted, given, retain_graph=True, allow_unused=True)
+    sums = [torch.zeros_like(each) for each in wanted if isinstance(each, torch.nn.Parameter)]
+
+    def work() -> None:
+        # torch's stubs forget that an unused input has no gradient
+        found = cast(
+            "Sequence[Tensor | None]",
+            torch.autograd.grad(output, wanted, given, retain_graph=True, allow_unused=True),
+        )
+        for total, gradient in zip(sums, found, strict=False):  # parameters come first
+            if gradient is not None:
+                total.add_(gradient)
+
+    return work
 
 
 def phase_work(case: Case, phase: Phase) -> Callable[[], object]:

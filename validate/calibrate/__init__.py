@@ -8,7 +8,7 @@ once.
 from __future__ import annotations
 
 from validate.calibrate.calibrate import calibrate
-from validate.calibrate.profile import load_profile, with_profile
+from validate.calibrate.profile import layer_times, load_profile, with_profile
 from validate.calibrate.result import Calibration, Fit
 
-__all__ = ["Calibration", "Fit", "calibrate", "load_profile", "with_profile"]
+__all__ = ["Calibration", "Fit", "calibrate", "layer_times", "load_profile", "with_profile"]
