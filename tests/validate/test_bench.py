@@ -16,7 +16,7 @@ import validate.bench.compute as compute_module
 import validate.bench.copies as copies_module
 import validate.bench.updates as updates_module
 from hwmodels.errors import InvalidInput
-from validate.bench import Chain, bench, show
+from validate.bench import Chain, bench, layer_records, show
 from validate.bench.copies import places, slab_sizes
 from validate.bench.layers import cases, number_format
 from validate.bench.timing import LEAST, MOST, busy, repeat, spread
@@ -317,3 +317,13 @@ def test_busy_hands_on_errors() -> None:
         busy([(stream, fail)]),
     ):
         pass
+
+
+def test_layers_alone() -> None:
+    chain = Chain(gpt(2, 32, 2, 50, 8), text(2, 8, 50))
+    found = layer_records("cpu", 1, chain, 2, budget_seconds=0.2)
+    phases = ("forward", "recompute", "backward")
+    assert {(x.layer, x.phase) for x in found} == {
+        (layer, phase) for layer in ("embedding", "block", "head") for phase in phases
+    }
+    assert all(x.samples == 2 and x.seconds > 0 and not x.beside for x in found)

@@ -115,3 +115,22 @@ def test_picture_of_trials(tmp_path):
     found = attempt(Trial("dp"), Trial("gpipe"))
     found.plot(tmp_path / "bars.png")
     assert (tmp_path / "bars.png").stat().st_size > 5_000
+
+
+def test_fresh_models_are_asked_for_before_each_trial():
+    world, asked = gpt(), []
+
+    def fresh():
+        asked.append(1)
+        faster = [replace(layer, backward_flops=0.5) for layer in world.network.model.layers]
+        return replace(world.network.model, layers=tuple(faster))
+
+    trials = [Trial("dp"), Trial("gpipe")]
+    slow = attempt(*trials)
+    quick = try_all(
+        trials, world.network, world.network.model, world.batches[0], ideal(1),
+        microbatch=2, fresh=fresh,
+    )  # fmt: skip
+    assert len(asked) == 2
+    for one, other in zip(slow.reports, quick.reports, strict=True):
+        assert other.iteration.predicted < one.iteration.predicted
