@@ -145,12 +145,7 @@ def devices(kind: str, gpus: int = 1) -> Devices:
         raise InvalidInput(f"device is {kind!r}; it must be 'cpu' or 'cuda'.")
     if gpus < 1:
         raise InvalidInput(f"gpus is {gpus}; at least 1 is needed.")
-    try:
-        import torch
-    except ImportError as error:
-        raise InvalidInput(
-            "Measuring needs torch, which is not installed; pip install 'commodious[validate]'."
-        ) from error
+    torch = need_torch()
     if kind == "cpu":
         from validate.devices_cpu import CpuDevices
 
@@ -166,3 +161,20 @@ def devices(kind: str, gpus: int = 1) -> Devices:
     from validate.devices_cuda import CudaDevices
 
     return CudaDevices(gpus)
+
+
+def need_torch() -> Any:
+    """Import torch.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not installed; says how to install it.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise InvalidInput(
+            "Measuring needs torch, which is not installed; pip install 'commodious[validate]'."
+        ) from error
+    return torch

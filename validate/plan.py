@@ -14,7 +14,7 @@ copies of few enough GPUs that no other limit hides it:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import Literal, NamedTuple
 
@@ -73,10 +73,10 @@ def outs(machine: Machine) -> dict[str, Flow]:
     return {gpu: (gpu, host) for gpu, host in zip(machine.gpus, machine.near, strict=True)}
 
 
-def both_ways(machine: Machine) -> tuple[Flow, ...]:
-    """List copies to and from every GPU: what runs beside an optimizer step."""
+def both_ways(machine: Machine, gpus: Sequence[str] | None = None) -> tuple[Flow, ...]:
+    """List copies to and from some GPUs, or all: what runs beside an optimizer step."""
     into, out = ins(machine), outs(machine)
-    return tuple(flow for gpu in machine.gpus for flow in (into[gpu], out[gpu]))
+    return tuple(flow for gpu in gpus or machine.gpus for flow in (into[gpu], out[gpu]))
 
 
 def large(gpus: int) -> tuple[int, ...]:

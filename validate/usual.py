@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hwmodels.errors import InvalidInput
+from validate.devices import need_torch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,15 +56,3 @@ def usual(net: str, device: str) -> Usual:
     width, heads = (2048, 16) if large else (512, 8)
     layers = nets.gpt(layers=4, hidden=width, heads=heads, vocab=vocab, tokens=tokens)
     return Usual(layers, partial(nets.text, tokens=tokens, vocab=vocab))
-
-
-def need_torch() -> Any:
-    """Import torch, or say how to install it."""
-    try:
-        import torch
-    except ImportError:
-        raise InvalidInput(
-            "this command runs schedules with torch, which is not installed: "
-            "pip install 'commodious[validate]'"
-        ) from None
-    return torch

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
 from hwmodels.compute import Phase
+from hwmodels.routes import ADAM_BYTES
 from validate.bench.collectives import job as collective
-from validate.bench.copies import SHARED, Rig, both_ways, jobs
+from validate.bench.copies import SHARED, Rig, jobs, load
 from validate.bench.layers import Case, number_format
 from validate.bench.timing import Job, alone, busy, done_on, opened
 from validate.measurements import Compute
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Beside = Literal["", "copies", "collective"]
-
-ADAM_TRAFFIC = 28
-"""Bytes of memory per parameter of an fp32 Adam step, as the model counts it: weight, gradient
-and two moments read, weight and moments written (``workloads.training``)."""
 
 
 def phases(case: Case) -> tuple[Phase, ...]:
@@ -112,7 +109,7 @@ def adam_buffers(size: int, place: object) -> list[Tensor]:
 def _beside(rig: Rig, gpu: str, beside: Beside) -> list[Job]:
     """Make what runs meanwhile: copies in both directions, or an all-reduce of all GPUs."""
     if beside == "copies":
-        return jobs(rig, both_ways(rig.machine, (gpu,)))
+        return jobs(rig, load(rig.machine, (gpu,)))
     return [collective(rig.devices, "all_reduce", SHARED)[0]] if beside else []
 
 
@@ -147,7 +144,7 @@ def measure(rig: Rig, case: Case, phase: Phase, beside: Beside, until: float) ->
         phase=phase,
         samples=1 if update else case.samples,
         flops=size * OPTIMIZERS["adam"].flops if update else counted.flops,
-        bytes=size * ADAM_TRAFFIC if update else counted.nbytes,
+        bytes=size * ADAM_BYTES if update else counted.nbytes,
         dtype="fp32" if update else number_format(case),
         kernels=counted.kernels,
         seconds=sample.seconds[0],

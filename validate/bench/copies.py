@@ -11,7 +11,7 @@ from validate.bench.timing import Job, Work, opened, together
 from validate.devices import Devices
 from validate.measurements import Copies, Machine
 from validate.numa import cache_bytes
-from validate.plan import Flow, Pattern
+from validate.plan import Pattern, both_ways
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ class Rig(NamedTuple):
 
 def rig(devices: Devices, machine: Machine, patterns: Iterable[Pattern]) -> Rig:
     """Make what measurements share, for these patterns and the copies beside other things."""
-    sizes = slab_sizes((*patterns, both_ways(machine, machine.gpus)))
+    sizes = slab_sizes((*patterns, load(machine, machine.gpus)))
 
     @cache
     def slab(place: Place) -> Tensor:
@@ -105,11 +105,9 @@ def jobs(rig: Rig, pattern: Pattern) -> list[Job]:
     ]
 
 
-def both_ways(machine: Machine, gpus: Sequence[str]) -> Pattern:
+def load(machine: Machine, gpus: Sequence[str]) -> Pattern:
     """Give the copies that run beside other measurements: to and from each GPU at once."""
-    near = dict(zip(machine.gpus, machine.near, strict=True))
-    flows: list[Flow] = [flow for gpu in gpus for flow in ((near[gpu], gpu), (gpu, near[gpu]))]
-    return Pattern(tuple(flows), SHARED)
+    return Pattern(both_ways(machine, gpus), SHARED)
 
 
 def measure(rig: Rig, pattern: Pattern, until: float) -> Copies:

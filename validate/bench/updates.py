@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from validate.bench.compute import ADAM_TRAFFIC, adam_buffers
-from validate.bench.copies import Rig, both_ways, jobs
+from hwmodels.routes import ADAM_BYTES
+from validate.bench.compute import adam_buffers
+from validate.bench.copies import Rig, jobs, load
 from validate.bench.timing import Job, busy, done_on, opened, together
 from validate.devices import Devices
 from validate.measurements import HostUpdate
@@ -23,7 +24,7 @@ def params(scale: int) -> int:
 def measure(rig: Rig, step: Step, until: float) -> HostUpdate:
     """Measure fp32 Adam steps that start together; the slowest counts."""
     size = params(step.scale)
-    copies = jobs(rig, both_ways(rig.machine, rig.machine.gpus)) if step.beside else []
+    copies = jobs(rig, load(rig.machine, rig.machine.gpus)) if step.beside else []
     with (
         opened(copies) as others,
         opened(_steps(rig.devices, step.hosts, size)) as steps,
@@ -33,7 +34,7 @@ def measure(rig: Rig, step: Step, until: float) -> HostUpdate:
     return HostUpdate(
         hosts=step.hosts,
         params=size,
-        nbytes=size * ADAM_TRAFFIC,
+        nbytes=size * ADAM_BYTES,
         seconds=max(sample.seconds),
         spread=sample.spread,
         beside=step.beside,
